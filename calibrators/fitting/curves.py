@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import numpy as np
@@ -19,8 +20,8 @@ def interpolate(values: Doubles, inputs: Doubles, outputs: Doubles) -> Doubles:
         outputs: (M,).
     """
     result = np.asarray(np.interp(values, inputs, outputs))
-    failed = ~np.isfinite(result)
-    if failed.any():
+    if not math.isfinite(np.add.reduce(result, axis=None)):
+        failed = ~np.isfinite(result)
         # Between almost equal inputs the slope overflows, but the share of the way does not.
         sought = values[failed]
         right = np.clip(np.searchsorted(inputs, sought), 1, len(inputs) - 1)

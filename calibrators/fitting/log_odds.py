@@ -1,7 +1,8 @@
-"""Log-odds of each class against all others, exact even if probabilities round to 0 or 1.
+"""Log-odds of each class against all others, exact even if probabilities round to 0 or 1; and probabilities.
 
 With d = z − max z and S the sum of exp d over all classes except that of the largest logit, class k has the log-odds
-d_k − log(1 + S − exp d_k), in which nothing cancels beside the 1 of the largest; its own are −log S.
+d_k − log(1 + S − exp d_k), in which nothing cancels beside the 1 of the largest; its own are −log S. Its probability is
+exp d_k / (1 + S).
 """
 
 from __future__ import annotations
@@ -44,6 +45,16 @@ class RowTotals:
             below -= np.log1p(self.rest[part] - np.exp(below))
         return np.where(self.top[part] == k, -self.rest_log[part], below)
 
+    def chances(self, logits: Doubles, k: int, part: slice) -> Doubles:
+        """Return probabilities (n,) of class ``k``, equal to `chances_against_rest` to the last bit."""
+        with np.errstate(over="ignore"):
+            below = logits - self.maxima[part]
+        top, certain = self.top[part] == k, self.rest_log[part] == -np.inf
+        shares = np.where(top, 1.0, np.exp(below)) / (1 + self.rest[part])
+        shares[below == -np.inf] = -np.inf
+        shares[top & certain] = np.inf
+        return shares
+
 
 def row_totals(rows: LabelledRows) -> RowTotals:
     """Read all rows, chunk by chunk.
@@ -73,6 +84,22 @@ def log_odds_against_rest(logits: Doubles, maxima: Doubles) -> Doubles:
         logits -= shares
     logits[np.arange(len(logits)), top] = -rest_log
     return logits
+
+
+def chances_against_rest(logits: Doubles, maxima: Doubles) -> Doubles:
+    """Return the probability of every class in one chunk of logits (n, K), which are overwritten.
+
+    −inf if a class is impossible, +inf if it is certain: a probability that only rounds to 0 or 1 is that number.
+    """
+    top, shares, rest, rest_log = _shares_in_place(logits, maxima)
+    shares[np.arange(len(shares)), top] = 1
+    shares /= (1 + rest)[:, None]
+    impossible = logits == -np.inf
+    if impossible.any():
+        shares[impossible] = -np.inf
+        certain = np.flatnonzero(rest_log == -np.inf)
+        shares[certain, top[certain]] = np.inf
+    return shares
 
 
 def _shares_in_place(logits: Doubles, maxima: Doubles) -> tuple[Labels, Doubles, Doubles, Doubles]:

@@ -74,7 +74,7 @@ class BBQ(OneVsRest):
             # Without rows, the single bin of the prior.
             return np.array([[0.0, 1.0], [0.5, 0.5]])
         counted = None if weight is None else counting_weight(weight, len(scores), self.weight_kind)
-        ordered = sort_scores(scipy.special.expit(scores), hits, counted)
+        ordered = sort_scores(scores, hits, counted)
         starts = ordered.distinct()
         inputs, (mass, right) = ordered.scores[starts], ordered.totals(starts)
         np.cumsum(mass, out=mass)
@@ -95,10 +95,9 @@ class BBQ(OneVsRest):
         edges = np.concatenate([[0.0], upper])
         return np.stack([edges, np.append(average, average[-1])])
 
-    def _evaluate(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
-        edges, values = self.edges_[curve], self.values_[curve]
-        chance = values[np.searchsorted(edges[1:-1], scipy.special.expit(scores), side="left")]
-        return chance, 1 - chance
+    def _evaluate(self, scores: Doubles, curve: int) -> Doubles:
+        chances: Doubles = self.values_[curve][np.searchsorted(self.edges_[curve][1:-1], scores, side="left")]
+        return chances
 
     def _points(self) -> int:
         return sum(map(len, self.edges_))
@@ -107,7 +106,7 @@ class BBQ(OneVsRest):
         return StackedSteps([edges[1:-1] for edges in self.edges_], self.values_, "left")
 
     def _evaluate_stacked(self, stack: StackedSteps, scores: Doubles) -> Doubles:
-        return stack(scipy.special.expit(scores))
+        return stack(scores)
 
     def _keep(self, curves: list[Doubles]) -> None:
         self.edges_ = [curve[0] for curve in curves]

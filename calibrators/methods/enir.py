@@ -70,7 +70,7 @@ class ENIR(LinearCurves):
         if len(scores) == 0:
             return np.array([[0.0, 1.0], [0.0, 1.0]])
         counted = None if weight is None else counting_weight(weight, len(scores), self.weight_kind)
-        rows = sort_scores(scipy.special.expit(scores), hits, counted)
+        rows = sort_scores(scores, hits, counted)
         starts = rows.distinct()
         inputs, (mass, right) = rows.scores[starts], rows.totals(starts)
         levels = np.clip(_average(mass, right), 0, 1)

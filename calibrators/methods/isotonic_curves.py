@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from typing import Any, Self
 
@@ -28,17 +27,8 @@ class LinearCurves(OneVsRest):
     inputs_: list[Doubles]
     outputs_: list[Doubles]
 
-    def _evaluate(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
-        inputs, outputs = self.inputs_[curve], self.outputs_[curve]
-        flat = float(scipy.special.logit(inputs[1 if len(inputs) > 1 and outputs[1] == outputs[0] else 0]))
-        # Many scores lie on the flat start of a curve; the slack keeps rounding out of it.
-        rising = scores > flat - 1e-9 * max(1.0, abs(flat)) if math.isfinite(flat) else np.ones(len(scores), np.bool_)
-        if 2 * np.count_nonzero(rising) > len(scores):
-            chance = interpolate(scipy.special.expit(scores), inputs, outputs)
-        else:
-            chance, above = np.full(len(scores), outputs[0]), np.flatnonzero(rising)
-            chance[above] = interpolate(scipy.special.expit(scores[above]), inputs, outputs)
-        return chance, 1 - chance
+    def _evaluate(self, scores: Doubles, curve: int) -> Doubles:
+        return interpolate(scores, self.inputs_[curve], self.outputs_[curve])
 
     def _points(self) -> int:
         return sum(map(len, self.inputs_)) if INTERP_ROUNDS_EACH_STEP else 0
@@ -47,7 +37,7 @@ class LinearCurves(OneVsRest):
         return StackedLines(self.inputs_, self.outputs_)
 
     def _evaluate_stacked(self, stack: StackedLines, scores: Doubles) -> Doubles | None:
-        return stack(scipy.special.expit(scores))
+        return stack(scores)
 
     def _keep(self, curves: list[Doubles]) -> None:
         self.inputs_ = [curve[0] for curve in curves]
@@ -71,7 +61,7 @@ class IsotonicCurves(LinearCurves):
     def _fit_curve(self, scores: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles | None) -> Doubles:
         if len(scores) == 0:
             return np.array([[0.0, 1.0], [0.0, 1.0]])
-        rows = sort_scores(scipy.special.expit(scores), hits, weight)
+        rows = sort_scores(scores, hits, weight)
         starts = rows.pooled()
         mass, right = rows.totals(starts)
         levels = np.clip(scipy.optimize.isotonic_regression(right / mass, weights=mass).x, 0, 1)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 
 from calibrators.arrays import Doubles
 from calibrators.calibrator import Calibrator
 from calibrators.chunks import check_label_logits, class_columns, logit_chunks, row_chunks
-from calibrators.fitting.log_odds import log_odds_against_rest, row_totals
+from calibrators.fitting.log_odds import chances_against_rest, log_odds_against_rest, row_totals
 from calibrators.softmax import normalise_in_place
 from calibrators.validation import LabelledRows
 
@@ -24,13 +24,15 @@ _MOST_STACKED = 8_388_608
 
 
 class OneVsRest(Calibrator):
-    """A calibrator of log-odds against all other classes; final classes define the curve.
+    """A calibrator of each class against all others; final classes define the curve.
 
     With two classes there is one curve, for class 1. With more, each class has its own and rows are divided by their
     sum; a row of zeros gets its softmax. A class with a probability of exactly zero or one (all logits but one are
     −inf) keeps it, and such rows teach the curves nothing.
     """
 
+    # What the curves read: probabilities, which are faster to find, or log-odds, which do not round to 1.
+    _reads_chances: ClassVar[bool] = True
     # Of more than a few rows, curves are evaluated class by class: each call should have some work to do.
     _rows_at_once: ClassVar[int] = 2048
     _stacked: Any = None  # made by the first call for few rows
@@ -38,7 +40,7 @@ class OneVsRest(Calibrator):
     def _fit(self, rows: LabelledRows) -> None:
         classes = rows.logits.shape[1]
         curves = []
-        for k, scores in [(1, _margins(rows))] if classes == 2 else _log_odds(rows):
+        for k, scores in self._labelled_scores(rows):
             hits, weight = rows.labels == k, rows.weight
             open_rows = np.isfinite(scores)
             if not open_rows.all():
@@ -54,47 +56,79 @@ class OneVsRest(Calibrator):
         return {name: value for name, value in vars(self).items() if name != "_stacked"}
 
     def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
-        few = self.classes_ > 2 and len(logits) <= FEW_ROWS
-        if few and (self._stacked is not None or 0 < self._points() <= _MOST_STACKED):
-            chances = self._together(log_odds_against_rest(logits.copy(), maxima))
-            if chances is not None:
-                return normalise_in_place(chances, logits, maxima)
-        result = np.empty_like(logits)
-        for curve, (k, scores) in enumerate(chunk_log_odds(logits, maxima)):
-            result[:, k], rest = self._curve(scores, curve)
-        if self.classes_ == 2:
-            result[:, 0] = rest
-            return result
-        return normalise_in_place(result, logits, maxima)
-
-    def _together(self, scores: Doubles) -> Doubles | None:
-        """Return probabilities (n, K) of log-odds (n, K), to the last bit those of `_curve`; None to ask that."""
-        if self._stacked is None:
-            self._stacked = self._stack()
+        scores = self._scores(logits, maxima)
         finite = np.isfinite(scores)
-        if finite.all():
-            return self._evaluate_stacked(self._stacked, scores)
-        found = self._evaluate_stacked(self._stacked, np.where(finite, scores, 0.0))
-        return None if found is None else np.where(finite, found, scores > 0)
+        every = bool(finite.all())
+        known = scores if every else np.where(finite, scores, 0.0)
+        if self.classes_ == 2:
+            chances = np.stack(self._both_chances(known[:, 0]), axis=1)
+            scores = np.hstack([-scores, scores])
+            finite = np.broadcast_to(finite, scores.shape)
+        else:
+            chances = self._all_chances(known)
+        if not every:
+            np.copyto(chances, scores > 0, where=~finite)
+        return chances if self.classes_ == 2 else normalise_in_place(chances, logits, maxima)
 
-    def _curve(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
-        with np.errstate(over="ignore", invalid="ignore"):
-            finite = math.isfinite(scores.sum())
-        if finite:
-            return self._evaluate(scores, curve)
-        certain, impossible = np.isposinf(scores), np.isneginf(scores)
-        chance, rest = self._evaluate(np.where(certain | impossible, 0.0, scores), curve)
-        chance[certain], rest[certain] = 1, 0
-        chance[impossible], rest[impossible] = 0, 1
-        return chance, rest
+    def _all_chances(self, scores: Doubles) -> Doubles:
+        """Return probabilities (n, K) of finite scores (n, K)."""
+        if len(scores) <= FEW_ROWS and (self._stacked is not None or 0 < self._points() <= _MOST_STACKED):
+            if self._stacked is None:
+                self._stacked = self._stack()
+            together = self._evaluate_stacked(self._stacked, scores)
+            if together is not None:
+                return together
+        chances = np.empty_like(scores)
+        # Contiguous per class, which is faster to read than a column.
+        for k, column in enumerate(np.ascontiguousarray(scores.T)):
+            chances[:, k] = self._evaluate(column, k)
+        return chances
+
+    def _scores(self, logits: Doubles, maxima: Doubles) -> Doubles:
+        """Return what the curves read of one chunk (n, K), the same bits as in the fit.
+
+        Of two classes that is (n, 1), of class 1 alone, else (n, K). A class that is impossible or certain has −inf or
+        +inf.
+        """
+        if self.classes_ == 2:
+            return self._of_margins(_margins(logits)[:, None])
+        return (chances_against_rest if self._reads_chances else log_odds_against_rest)(logits.copy(), maxima)
+
+    def _of_margins(self, margins: Doubles) -> Doubles:
+        """Return what the curves read of log-odds of class 1 of two, any shape."""
+        if not self._reads_chances:
+            return margins
+        return np.where(np.isfinite(margins), scipy.special.expit(margins), margins)
+
+    def _labelled_scores(self, rows: LabelledRows) -> Iterator[tuple[int, Doubles]]:
+        """Yield each class with a curve and what it reads of all rows, (N,).
+
+        Raises:
+            CalibrationDataError: Invalid logits, or a row whose own label has a probability of zero.
+        """
+        if rows.logits.shape[1] == 2:
+            yield 1, self._of_margins(_labelled_margins(rows))
+            return
+        totals = row_totals(rows)
+        read = totals.chances if self._reads_chances else totals.log_odds
+        for k, column in class_columns(rows.logits):
+            scores = np.empty(len(column))
+            for part in row_chunks(len(column), 1):
+                scores[part] = read(column[part].astype(np.float64), k, part)
+            yield k, scores
+
+    def _both_chances(self, scores: Doubles) -> tuple[Doubles, Doubles]:
+        """Return the probabilities (n,) of classes 0 and 1 of two, by the curve of class 1, of finite scores (n,)."""
+        chance = self._evaluate(scores, 0)
+        return 1 - chance, chance
 
     @abstractmethod
     def _fit_curve(self, scores: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles | None) -> Doubles:
-        """Learn one curve from finite log-odds (N,), N ≥ 0, and hits (N,)."""
+        """Learn one curve from finite scores (N,), N ≥ 0, and hits (N,)."""
 
     @abstractmethod
-    def _evaluate(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
-        """Return probabilities p (n,) of finite log-odds (n,) under a curve, and 1 − p, exact if p rounds to 1."""
+    def _evaluate(self, scores: Doubles, curve: int) -> Doubles:
+        """Return probabilities (n,) of finite scores (n,) under a curve."""
 
     @abstractmethod
     def _points(self) -> int:
@@ -106,55 +140,28 @@ class OneVsRest(Calibrator):
 
     @abstractmethod
     def _evaluate_stacked(self, stack: Any, scores: Doubles) -> Doubles | None:
-        """Return probabilities (n, K) of finite log-odds (n, K), as `_evaluate` does; None where only that can."""
+        """Return probabilities (n, K) of finite scores (n, K), as `_evaluate` does to the last bit; None to ask it."""
 
     @abstractmethod
     def _keep(self, curves: list[Doubles]) -> None:
         """Store the results of `_fit_curve`, one per curve."""
 
 
-def chunk_log_odds(logits: Doubles, maxima: Doubles) -> Iterator[tuple[int, Doubles]]:
-    """Yield each class with a curve and its log-odds (n,) in one chunk (n, K), the same bits as in the fit.
-
-    Of two classes that is class 1 alone, else 0 … K−1.
-    """
-    classes = logits.shape[1]
-    if classes == 2:
-        yield 1, _margin(logits)
-        return
-    # Contiguous per class, which is faster to read than a column.
-    yield from enumerate(np.ascontiguousarray(log_odds_against_rest(logits.copy(), maxima).T))
-
-
-def _margin(logits: Doubles) -> Doubles:
+def _margins(logits: Doubles) -> Doubles:
     """Return the log-odds (n,) of class 1 of two, z_1 − z_0."""
     with np.errstate(over="ignore"):
         return np.asarray(logits[:, 1] - logits[:, 0])
 
 
-def _margins(rows: LabelledRows) -> Doubles:
+def _labelled_margins(rows: LabelledRows) -> Doubles:
     """Return the log-odds (N,) of class 1 of two, read chunk by chunk.
 
     Raises:
-        CalibrationDataError: As `_log_odds`.
+        CalibrationDataError: As `OneVsRest._labelled_scores`.
     """
     margins = np.empty(len(rows.labels))
     for part, chunk, _ in logit_chunks(rows.logits):
-        margins[part] = _margin(chunk)
+        margins[part] = _margins(chunk)
         if not np.isfinite(margins[part]).all():
             check_label_logits(chunk[np.arange(len(chunk)), rows.labels[part]], rows.labels, part.start)
     return margins
-
-
-def _log_odds(rows: LabelledRows) -> Iterator[tuple[int, Doubles]]:
-    """Yield each class of three or more and its log-odds (N,) against all others.
-
-    Raises:
-        CalibrationDataError: Invalid logits, or a row whose own label has a probability of zero.
-    """
-    totals = row_totals(rows)
-    for k, column in class_columns(rows.logits):
-        scores = np.empty(len(column))
-        for part in row_chunks(len(column), 1):
-            scores[part] = totals.log_odds(column[part].astype(np.float64), k, part)
-        yield k, scores

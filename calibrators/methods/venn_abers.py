@@ -14,7 +14,7 @@ from calibrators.documents import Document, written
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, counting_weight
 from calibrators.fitting.curves import StackedSteps
 from calibrators.fitting.sorted_scores import sort_scores
-from calibrators.methods.one_vs_rest import OneVsRest, chunk_log_odds
+from calibrators.methods.one_vs_rest import OneVsRest
 from calibrators.validation import as_matrix, check_choice
 
 # Lower limit of p1 for all weights; its reciprocal is finite.
@@ -65,6 +65,7 @@ class VennAbers(OneVsRest):
 
     name: ClassVar[str] = "venn_abers"
     preserves_order: ClassVar[bool] = True
+    _reads_chances: ClassVar[bool] = False
 
     zeros_: list[Doubles]
     ones_: list[Doubles]
@@ -91,9 +92,9 @@ class VennAbers(OneVsRest):
         self.check_fitted(matrix.shape[1])
         result = np.empty((2, *matrix.shape))
         for part, chunk, maxima in logit_chunks(matrix, rows_at_once=self._rows_at_once):
-            for curve, (k, scores) in enumerate(chunk_log_odds(chunk, maxima)):
-                both = self._both(scores, curve)
-                result[:, part, k] = np.where(np.isinf(scores), scores > 0, both)
+            for curve, scores in enumerate(np.ascontiguousarray(self._scores(chunk, maxima).T)):
+                k = 1 if self.classes_ == 2 else curve
+                result[:, part, k] = np.where(np.isinf(scores), scores > 0, self._both(scores, curve))
             if self.classes_ == 2:
                 result[:, part, 0] = 1 - result[::-1, part, 1]
         return result
@@ -131,8 +132,12 @@ class VennAbers(OneVsRest):
         second = np.concatenate([ones[1], [1.0]])[np.searchsorted(ones[0], scores, side="left")]
         return first, second
 
-    def _evaluate(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
-        return _merged(*self._both(scores, curve))
+    def _evaluate(self, scores: Doubles, curve: int) -> Doubles:
+        return _merged(*self._both(scores, curve))[0]
+
+    def _both_chances(self, scores: Doubles) -> tuple[Doubles, Doubles]:
+        chance, rest = _merged(*self._both(scores, 0))
+        return rest, chance
 
     def _keep(self, curves: list[Doubles]) -> None:
         self.zeros_ = [c[:2, np.diff(c[1], prepend=0.0) > 0] for c in curves]
