@@ -1,9 +1,9 @@
 """Processor time of a request by part, in one process and without sockets.
 
-    python -m benchmarks.request_cost [--connections 1 16 64] [--payloads npy "V2 JSON"] [--rounds 200]
+    python -m benchmarks.request_cost [--connections 1 16 64] [--payloads npy "V2 JSON"] [--images 1] [--rounds 200]
 
 The service is built as `candor serve` builds it, with the model of `benchmarks.serving`, its log and its counters.
-Requests of one image are fed to its connections by transports that go nowhere, a round at a time: one on each
+Requests of `--images` images are fed to its connections by transports that go nowhere, a round at a time: one on each
 connection, the next round when all have their answers. So system calls of sockets and the client are left out. Prints,
 per request, the median of the processor time of the whole process and that of the event loop's thread; and then, from
 further rounds with timers around them, the processor time of each part, without that of the parts that it calls.
@@ -161,7 +161,8 @@ async def measure(options: argparse.Namespace, folder: Path) -> None:
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)
     await server.lifespan.startup()
-    requests = {name: message(candor(LENET).payloads[name].write(prepared.inputs[:1])) for name in options.payloads}
+    images = prepared.inputs[: options.images]
+    requests = {name: message(candor(LENET).payloads[name].write(images)) for name in options.payloads}
     for timed in (False, True):
         timers = Timers()
         for part, methods in PARTS.items() if timed else ():
@@ -186,6 +187,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--connections", type=int, nargs="*", default=[1, 16, 64])
     parser.add_argument("--payloads", nargs="*", default=["npy", "V2 JSON"])
+    parser.add_argument("--images", type=int, default=1, help="images of a request")
     parser.add_argument("--rounds", type=int, default=200)
     options = parser.parse_args()
     for name in [name for name in os.environ if name.startswith("CANDOR_")]:
