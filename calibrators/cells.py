@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -15,8 +16,31 @@ from calibrators.errors import CalibrationDataError, shown
 from calibrators.validation import check_shape
 
 _RANGES: Final = 8
-ColumnValues = Mapping[str, ArrayLike | Sequence[str | None]]
-"""Named columns of N rows: numbers (NaN is missing), or texts (None is missing)."""
+
+
+class Frame(Protocol):
+    """A data frame, as that of pandas."""
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        """Return names and columns."""
+
+
+ColumnValues = Mapping[str, ArrayLike | Sequence[str | None]] | Frame
+"""Named columns of N rows: numbers, or texts; None and NaN are missing."""
+
+
+def named_columns(columns: ColumnValues) -> dict[str, Any]:
+    """Return columns by name.
+
+    Raises:
+        CalibrationDataError: They are neither a mapping nor a data frame, or there are none.
+    """
+    named = {str(name): values for name, values in columns.items()} if hasattr(columns, "items") else {}
+    if not named:
+        raise CalibrationDataError(
+            "Bad columns", where="columns", found=shown(columns), expected="at least one named column"
+        )
+    return named
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,6 +158,9 @@ def _values(name: str, values: ArrayLike | Sequence[str | None], rows: int) -> n
     if given.dtype.kind == "U":
         return given.astype(np.object_)
     kinds = {type(value) for value in given.tolist()} if given.dtype.kind == "O" else {given.dtype.type}
+    if {str, float} <= kinds:  # NaN is how pandas marks missing texts
+        there = [None if isinstance(value, float) and math.isnan(value) else value for value in given.tolist()]
+        given, kinds = np.array(there, np.object_), {type(value) for value in there}
     if kinds <= {str, type(None)}:
         return given
     if kinds <= {int, float, type(None)}:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self, final
 
@@ -11,7 +10,7 @@ import scipy
 
 from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
 from calibrators.calibrator import Calibrator
-from calibrators.cells import Cells, ColumnValues
+from calibrators.cells import Cells, ColumnValues, named_columns
 from calibrators.documents import Document, document_digest
 from calibrators.errors import CalibrationDataError, CalibrationFitError, shown
 from calibrators.fitting.folds import folds_of
@@ -133,7 +132,7 @@ class Multicalibration:
         Args:
             logits: (N, 2) raw scores.
             labels: (N,) 0 or 1.
-            columns: Named columns of the N rows.
+            columns: Named columns of the N rows, or a data frame.
             groups: (N,) integers or strings, equal for rows that belong together: folds keep them whole.
             sample_weight: (N,) importance weights of 0 or more; only ratios matter.
 
@@ -144,17 +143,14 @@ class Multicalibration:
         matrix, y, weight = checked_rows(logits, labels, sample_weight, "logits")
         check_classes(matrix.shape[1], 2, "logits")
         rows = len(y)
-        if not isinstance(columns, Mapping) or not columns:
-            raise CalibrationDataError(
-                "Bad columns", where="columns", found=shown(columns), expected="at least one named column"
-            )
-        cells = [Cells.of(str(name), values, rows, self.least_rows) for name, values in columns.items()]
+        named = named_columns(columns)
+        cells = [Cells.of(name, values, rows, self.least_rows) for name, values in named.items()]
         cluster = as_groups(groups, rows)
         cluster = np.arange(rows) if cluster is None else cluster
         base = unfitted(self.base, "base", "importance").fit_grouped(matrix, y, groups, sample_weight)
         z = _log_odds(base.predict_proba(matrix))
         own = np.ones(rows) if weight is None else weight / weight.mean()
-        codes = [one.cell_of(columns[one.name], rows) for one in cells]
+        codes = [one.cell_of(named[one.name], rows) for one in cells]
         rounds, gain = self._chosen(z, y, own, cells, codes, cluster)
         steps: list[_Step] = []
         for _ in range(rounds):
@@ -288,11 +284,12 @@ class Multicalibration:
             )
 
     def _codes(self, columns: ColumnValues, rows: int) -> list[Labels]:
-        if missing := [name for name in self.columns_ if name not in columns]:
+        named = named_columns(columns)
+        if missing := [name for name in self.columns_ if name not in named]:
             raise CalibrationDataError(
-                "Missing column", where="columns", found=shown(sorted(columns)), expected=f"{missing[0]!r} too"
+                "Missing column", where="columns", found=shown(sorted(named)), expected=f"{missing[0]!r} too"
             )
-        return [one.cell_of(columns[one.name], rows) for one in self.cells_]
+        return [one.cell_of(named[one.name], rows) for one in self.cells_]
 
     def _chosen(
         self, z: Doubles, y: Labels, weight: Doubles, cells: list[Cells], codes: list[Labels], cluster: Labels

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import special
 
@@ -131,10 +132,23 @@ def test_rows_of_a_group_share_a_fold() -> None:
 LOGITS, LABELS, COLUMNS = world(8, 200)
 
 
+def test_a_data_frame_is_as_good_as_named_columns(fitted: Multicalibration) -> None:
+    frame = pd.DataFrame(COLUMNS)
+    ours = Multicalibration("platt", least_rows=20)
+    assert ours.fit(LOGITS, LABELS, frame).fingerprint() == ours.fit(LOGITS, LABELS, COLUMNS).fingerprint()
+    frame.loc[:9, "site"] = None  # which pandas keeps as NaN
+    texts = np.where(np.arange(200) < 10, None, COLUMNS["site"])
+    expected = fitted.predict_proba(LOGITS, {**COLUMNS, "site": texts})
+    np.testing.assert_array_equal(fitted.predict_proba(LOGITS, frame), expected)
+
+
 @pytest.mark.parametrize(
     ("changes", "where"),
     [
         ({"columns": {}}, "columns"),
+        ({"columns": pd.DataFrame()}, "columns"),
+        ({"columns": [1.0] * 200}, "columns"),
+        ({"columns": {"site": ["a", 1.0] * 100}}, "columns['site']"),
         ({"columns": {"age": [1.0]}}, "columns['age']"),
         ({"columns": {"age": [np.inf] * 200}}, "columns['age'][0]"),
         ({"columns": {"age": [1, "a"] * 100}}, "columns['age']"),
@@ -146,7 +160,7 @@ LOGITS, LABELS, COLUMNS = world(8, 200)
     ],
 )
 def test_bad_input_is_named(changes: dict[str, Any], where: str) -> None:
-    given = {"logits": LOGITS, "labels": LABELS, "columns": COLUMNS} | changes
+    given: dict[str, Any] = {"logits": LOGITS, "labels": LABELS, "columns": COLUMNS} | changes
     with pytest.raises(CalibrationDataError) as caught:
         Multicalibration("platt").fit(**given)
     assert caught.value.where == where
