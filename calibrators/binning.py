@@ -52,6 +52,19 @@ def mass_edges(scores: Floats, bins: int, weight: Doubles | None = None) -> Floa
     return np.concatenate([[0], upper[upper < scores[-1]], [1]]).astype(scores.dtype)
 
 
+def raised_edges(edges: Doubles, following: Doubles) -> Doubles:
+    """Return edges a little above the scores that they were, so that other roundings of those stay below.
+
+    They rise by 1e-5 in log-odds, or half the way to the following score; of neighbouring numbers, not at all.
+
+    Args:
+        edges: (B,) scores, the last of their bins.
+        following: (B,) the next larger scores.
+    """
+    raised = np.minimum(edges + 1e-5 * edges * (1 - edges), edges + (following - edges) / 2)
+    return np.where(raised < following, raised, edges)
+
+
 def bin_index(scores: Floats, edges: Floats) -> npt.NDArray[np.intp]:
     """Return the bin number, 0 … B−1, of each score in [0, 1], for edges (B + 1,) from `bin_edges`."""
     bins = len(edges) - 1

@@ -18,6 +18,8 @@ Features: TypeAlias = Callable[[Doubles, Doubles], Doubles]
 _ENTRIES_KEPT = 2_097_152
 # Differences of numbers up to this are finite in float32.
 _SAFE_IN_SINGLE = 1e37
+# Weights divided by this are finite.
+_LEAST_SCALE = 1e-300
 
 
 class FeatureChunks:
@@ -53,8 +55,11 @@ class FeatureChunks:
         largest = max(float(np.abs(inputs).max()) for _, inputs, _ in self)
         self._fits_single &= largest < _SAFE_IN_SINGLE
         total, first, second = 0.0, np.zeros(classes), np.zeros(classes)
+        start: Doubles | None = None  # moments about the first row cancel nothing where columns hardly vary
         for part, inputs, _ in self:
             relative = inputs / (largest or 1.0)
+            start = relative[0].astype(np.float64) if start is None else start
+            relative -= start
             weight = np.ones(len(relative)) if self._rows.weight is None else self._rows.weight[part]
             total += float(weight.sum())
             first += weight @ relative
@@ -62,7 +67,8 @@ class FeatureChunks:
             second += weight @ relative
         mean = first / total
         variance = float(np.mean(second / total - mean**2))
-        centre, scale = mean * largest, (largest or 1.0) * (variance**0.5 if variance > 1e-24 else 1.0)
+        centre = (mean if start is None else start + mean) * largest
+        scale = max(largest * variance**0.5, _LEAST_SCALE) if variance > 1e-24 else 1.0
         if self._kept is None:
             self._place = (centre, scale)
         for _, inputs, _ in self._kept or ():

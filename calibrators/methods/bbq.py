@@ -10,6 +10,7 @@ import numpy.typing as npt
 import scipy
 
 from calibrators.arrays import Doubles
+from calibrators.binning import raised_edges
 from calibrators.documents import Document, written
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, counting_weight
 from calibrators.fitting.curves import StackedSteps
@@ -136,7 +137,7 @@ def _binning(inputs: Doubles, mass: Doubles, right: Doubles, bins: int) -> tuple
     # The slack undoes rounding by an ulp, so that weights act like repeated rows.
     last = np.searchsorted(mass, mass[-1] * (1 - 1e-12) * np.arange(1, bins) / bins)
     last = np.unique(np.append(last, len(inputs) - 1))
-    edges = np.concatenate([[0.0], inputs[last[:-1]], [1.0]])
+    edges = np.concatenate([[0.0], raised_edges(inputs[last[:-1]], inputs[last[:-1] + 1]), [1.0]])
     total = np.diff(mass[last], prepend=0.0)
     hits = np.clip(np.diff(right[last], prepend=0.0), 0.0, total)
     worth = _PRIOR_ROWS / len(last)

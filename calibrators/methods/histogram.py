@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrators.arrays import Doubles
-from calibrators.binning import SCHEMES, Scheme, bin_counts, bin_edges, bin_index, mass_edges
+from calibrators.binning import SCHEMES, Scheme, bin_counts, bin_edges, bin_index, mass_edges, raised_edges
 from calibrators.calibrator import Calibrator
 from calibrators.chunks import class_columns, logit_chunks
 from calibrators.documents import Document, written
@@ -128,6 +128,7 @@ class Histogram(Calibrator):
         ordered = sort_scores(scores, hits if rare else ~hits, weight)
         edges = mass_edges(ordered.scores, self.bins, ordered.weight).astype(np.float64)
         starts = np.append(0, np.searchsorted(ordered.scores, edges[1:-1], side="right"))
+        edges[1:-1] = raised_edges(edges[1:-1], ordered.scores[starts[1:]])
         total, kind = ordered.totals(starts)
         right = kind if rare else total - kind
         squares = None if ordered.weight is None else np.add.reduceat(ordered.weight * ordered.weight, starts)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 
 from calibrators.arrays import Doubles
-from calibrators.binning import bin_index, mass_edges
+from calibrators.binning import bin_index, mass_edges, raised_edges
 from calibrators.calibrator import Calibrator
 from calibrators.chunks import logit_chunks
 from calibrators.documents import Document, written
@@ -76,6 +76,7 @@ class ScalingBinning(Calibrator):
             confidence, weight = confidence[order], rows.weight[order]
         edges = mass_edges(confidence, self.bins, weight).astype(np.float64)
         starts = np.append(0, np.searchsorted(confidence, edges[1:-1], side="right"))
+        edges[1:-1] = raised_edges(edges[1:-1], confidence[starts[1:]])
         mass = np.ones(len(confidence)) if weight is None else weight
         means = np.add.reduceat(mass * confidence, starts) / np.add.reduceat(mass, starts)
         self.temperature_, self.at_bound_ = temperature, at_bound

@@ -19,6 +19,8 @@ from calibrators.validation import as_matrix, check_choice
 
 # Lower limit of p1 for all weights; its reciprocal is finite.
 _LEAST = 1e-300
+# Log-odds so near to one of the fit are taken for another rounding of it.
+_SLACK = 2e-6
 
 
 @final
@@ -29,7 +31,8 @@ class VennAbers(OneVsRest):
     without weights, a heuristic with weights, and one-vs-rest for more classes. Their distance shows how far the data
     settle the matter. `predict_proba` gives the one probability with the least regret in log loss, p1 / (1 − p0 + p1),
     never 0 or 1; `bounds` gives the two. With two classes there is one curve, for class 1; with more, one per class,
-    and rows are divided by their sum.
+    and rows are divided by their sum. Log-odds within 2e-6 of one of the fit, and nearer to it than to the next, count
+    as that one: another rounding of a score changes nothing.
 
     The fit takes one sort and two passes over the corners of the cumulative sum diagram: N log N. A curve holds up to 4
     N numbers: with many rows and many classes `isotonic` stays far smaller.
@@ -101,7 +104,7 @@ class VennAbers(OneVsRest):
 
     def _fit_curve(self, scores: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles | None) -> Doubles:
         if len(scores) == 0:
-            return np.empty((3, 0))
+            return np.empty((4, 0))
         counted = None if weight is None else counting_weight(weight, len(scores), self.weight_kind)
         rows = sort_scores(scores, hits, counted)
         starts = rows.distinct()
@@ -112,7 +115,8 @@ class VennAbers(OneVsRest):
         zeros = np.minimum(zeros, ones)
         # One end of each run of equal values is enough: the first of p0, the last of p1.
         kept = (np.diff(zeros, prepend=0.0) > 0) | (np.diff(ones, append=1.0) > 0)
-        return np.stack([inputs[kept], zeros[kept], ones[kept]])
+        below, above = _beside(inputs)
+        return np.stack([below, above, zeros, ones])[:, kept]
 
     def _points(self) -> int:
         return sum(curve.shape[1] for curve in (*self.zeros_, *self.ones_))
@@ -140,8 +144,8 @@ class VennAbers(OneVsRest):
         return rest, chance
 
     def _keep(self, curves: list[Doubles]) -> None:
-        self.zeros_ = [c[:2, np.diff(c[1], prepend=0.0) > 0] for c in curves]
-        self.ones_ = [c[::2, np.diff(c[2], append=1.0) > 0] for c in curves]
+        self.zeros_ = [c[::2, np.diff(c[2], prepend=0.0) > 0] for c in curves]
+        self.ones_ = [c[1::2, np.diff(c[3], append=1.0) > 0] for c in curves]
 
     def _parameters(self) -> dict[str, Any]:
         return {
@@ -185,6 +189,19 @@ def _curves(document: Document, inputs: str, outputs: str, count: int) -> list[D
             if not (np.diff(values) > 0).all():
                 document.refuse(f"{field}[{i}]", "out of order", "increasing numbers")
     return [np.stack(pair) for pair in zip(*both, strict=True)]
+
+
+def _beside(inputs: Doubles) -> tuple[Doubles, Doubles]:
+    """Return the ends (U,) of the scores that count as equal to each input (U,): other roundings of it.
+
+    They are 2e-6 away, or half the way to the next input; of neighbouring numbers, no way at all.
+    """
+    slack = np.full(len(inputs) + 1, _SLACK)
+    slack[1:-1] = np.minimum(_SLACK, np.diff(inputs) / 2)
+    below, above = inputs - slack[:-1], inputs + slack[1:]
+    below[1:] = np.where(below[1:] > inputs[:-1], below[1:], inputs[1:])
+    above[:-1] = np.where(above[:-1] < inputs[1:], above[:-1], inputs[:-1])
+    return below, above
 
 
 def _with_a_one_added(mass: Doubles, right: Doubles) -> Doubles:
