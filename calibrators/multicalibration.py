@@ -163,7 +163,7 @@ class Multicalibration:
         return self
 
     def predict_proba(self, logits: ArrayLike, columns: ColumnValues) -> Floats:
-        """Return calibrated probabilities (N, 2) float64.
+        """Return calibrated probabilities (N, 2) float64. A class that the base calibrator excludes stays at 0.
 
         Args:
             logits: (N, 2) raw scores.
@@ -175,11 +175,15 @@ class Multicalibration:
         """
         self._check_fitted()
         matrix = as_matrix(logits, "logits")
-        z = _log_odds(self.base_.predict_proba(matrix))
+        base = self.base_.predict_proba(matrix).astype(np.float64)
         codes = self._codes(columns, len(matrix))
+        if not self._steps:
+            return base
+        z = _log_odds(base)
         for step in self._steps:
             z = step.applied(z, codes[step.column])
-        return np.stack([scipy.special.expit(-z), scipy.special.expit(z)], axis=1)
+        certain = (base == 0).any(axis=1, keepdims=True)
+        return np.where(certain, base, np.stack([scipy.special.expit(-z), scipy.special.expit(z)], axis=1))
 
     def cells(
         self,

@@ -78,7 +78,7 @@ class OnlinePlatt:
         """Return the mixture's log-probability of a label, also where 1 − `forecast` rounds to 0.
 
         Raises:
-            CalibrationDataError: As `forecast`.
+            CalibrationDataError: As `update`.
         """
         return min(float(np.logaddexp.reduce(self._logs + self.log_likelihoods(logit, label))), 0.0)
 
@@ -98,12 +98,11 @@ class OnlinePlatt:
         Raises:
             CalibrationDataError: As `forecast`, or another label.
         """
-        if isinstance(label, bool) or not isinstance(label, int | float | np.number) or label not in (0, 1):
-            raise CalibrationDataError("Bad label", where="label", found=shown(label), expected="0 or 1")
+        likelihoods = self.log_likelihoods(logit, label)
         bin_ = self._bin(self.forecast(logit))
         self._counts[bin_] += 1
         self._hits[bin_] += label
-        logs = self._logs + self.log_likelihoods(logit, label)
+        logs = self._logs + likelihoods
         logs -= np.logaddexp.reduce(logs)
         if self.share > 0:
             logs = np.logaddexp(logs + math.log1p(-self.share), math.log(self.share / len(logs)))
@@ -115,11 +114,14 @@ class OnlinePlatt:
         """Return the log-probability (M,) of a label under each map of the grid.
 
         Raises:
-            CalibrationDataError: The logit is not a finite number.
+            CalibrationDataError: The logit is not a finite number, or the label neither 0 nor 1.
         """
+        if isinstance(label, bool) or not isinstance(label, int | float | np.number) or label not in (0, 1):
+            raise CalibrationDataError("Bad label", where="label", found=shown(label), expected="0 or 1")
         if isinstance(logit, bool) or not isinstance(logit, int | float | np.number) or not math.isfinite(logit):
             raise CalibrationDataError("Bad logit", where="logit", found=shown(logit), expected="a finite number")
-        scores = self.slopes * float(logit) + self.shifts
+        with np.errstate(over="ignore"):
+            scores = self.slopes * float(logit) + self.shifts
         return np.asarray(-np.logaddexp(0, -scores if label == 1 else scores))
 
     def regret_bound(self, labels: int, changes: int = 0) -> float:

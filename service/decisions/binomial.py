@@ -97,7 +97,7 @@ def upper_share(count: int, of: int, level: float) -> float:
 
 def upper_shares(count: NDArray[Any], of: NDArray[Any] | int, level: float) -> NDArray[np.float64]:
     """Return `upper_share` of each count. Shapes broadcast."""
-    return np.where(count < of, scipy.special.betaincinv(count + 1.0, np.maximum(of - count, 1.0), 1.0 - level), 1.0)
+    return np.where(count < of, scipy.special.betainccinv(count + 1.0, np.maximum(of - count, 1.0), level), 1.0)
 
 
 def lower_share(count: int, of: int, level: float) -> float:

@@ -5,9 +5,10 @@ is a shift of the log-odds of π, for all rows or for those of one band of the s
 
     f = π′/π if the label was sought, (1 − π′)/(1 − π) if not,   logit π′ = logit π + shift.
 
-Each factor has mean 1. Certificates, fits and monitors weigh or thin by propensities: where errors are sought less
-often than logged, everything looks better than it is, and no label tells. Whether a label was sought is known of every
-row; errors are rarer at high scores, so a share that depends on the label shows in a band.
+Each factor has mean 1; below 1 where π is nearer to 0 or 1 than 1e-9. Certificates, fits and monitors weigh or thin by
+propensities: where errors are sought less often than logged, everything looks better than it is, and no label tells.
+Whether a label was sought is known of every row; errors are rarer at high scores, so a share that depends on the label
+shows in a band.
 """
 
 from __future__ import annotations
@@ -47,9 +48,13 @@ def log_factors(
     """
     shift, low, high = _BETS
     p = probability[:, None]
-    stated = np.clip(propensity, 1e-9, 1.0 - 1e-9)[:, None]
+    logged = propensity[:, None]
+    stated = np.clip(logged, 1e-9, 1.0 - 1e-9)
     expit, moved = scipy.special.expit, scipy.special.logit(stated) + shift
-    found = np.where(sought[:, None], np.log(expit(moved) / stated), np.log(expit(-moved) / (1.0 - stated)))
+    # What is logged, where it is more than stated: else the mean of a factor would be above 1.
+    of_sought = np.log(expit(moved) / np.maximum(stated, logged))
+    of_others = np.log(expit(-moved) / np.maximum(1.0 - stated, 1.0 - logged))
+    found = np.where(sought[:, None], of_sought, of_others)
     return np.where((p > low) & (p <= high), found, 0.0)
 
 

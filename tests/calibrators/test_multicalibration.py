@@ -132,6 +132,20 @@ def test_rows_of_a_group_share_a_fold() -> None:
 LOGITS, LABELS, COLUMNS = world(8, 200)
 
 
+def test_a_class_that_the_base_excludes_stays_excluded(fitted: Multicalibration) -> None:
+    assert fitted.rounds_ > 0
+    logits = np.array([[0.0, -np.inf], [-np.inf, 0.0], [0.0, 1.0]])
+    columns = {name: values[:3] for name, values in COLUMNS.items()}
+    np.testing.assert_array_equal(fitted.predict_proba(logits, columns)[:2], np.eye(2))
+
+
+def test_without_rounds_the_base_answers_alone() -> None:
+    alone = Multicalibration("platt", least_rows=500).fit(LOGITS, LABELS, {"noise": COLUMNS["noise"]})
+    assert alone.rounds_ == 0
+    predicted = alone.predict_proba(LOGITS, {"noise": COLUMNS["noise"]})
+    np.testing.assert_array_equal(predicted, alone.base_.predict_proba(LOGITS))
+
+
 def test_a_data_frame_is_as_good_as_named_columns(fitted: Multicalibration) -> None:
     frame = pd.DataFrame(COLUMNS)
     ours = Multicalibration("platt", least_rows=20)

@@ -74,6 +74,15 @@ def test_bad_input_is_refused():
     for logit, label in ((np.nan, 1), (np.inf, 1), ("1", 1), (1.0, 2), (1.0, True)):
         with pytest.raises(CalibrationDataError, match="Bad l"):
             OnlinePlatt().update(logit, label)
+        with pytest.raises(CalibrationDataError, match="Bad l"):
+            OnlinePlatt().log_forecast(logit, label)
+
+
+def test_the_largest_logit_teaches_and_does_not_break():
+    online = OnlinePlatt()
+    for logit in (1.7e308, -1.7e308, 1.7e308):
+        online.update(logit, int(logit < 0))
+    assert 0 <= online.forecast(0.5) <= 1
 
 
 def test_labels_and_changes_that_do_not_fit_are_refused():

@@ -74,6 +74,12 @@ def test_bounds_are_clopper_pearson(level: float) -> None:
             assert upper_share(count, of, level) == pytest.approx(beta.ppf(1 - level, count + 1, of - count))
 
 
+def test_bounds_at_tiny_levels_are_exact() -> None:
+    for level in (1e-20, 1e-30, 1e-300):
+        assert binom.sf(4174, 5000, lower_share(4175, 5000, level)) == pytest.approx(level, rel=1e-6)
+        assert binom.cdf(4175, 5000, upper_share(4175, 5000, level)) == pytest.approx(level, rel=1e-6)
+
+
 def test_without_rows_nothing_is_known() -> None:
     assert (lower_share(0, 0, 0.05), upper_share(0, 0, 0.05)) == (0.0, 1.0)
 

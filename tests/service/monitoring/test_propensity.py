@@ -34,6 +34,9 @@ def test_the_mean_of_every_bet_is_one() -> None:
     either = [np.exp(log_factors(p, propensity, np.full(3, sought))) for sought in (True, False)]
     mean = propensity[:, None] * either[0] + (1 - propensity[:, None]) * either[1]
     np.testing.assert_allclose(mean, 1.0)
+    certain = np.array([0.0, 1e-12, 1.0])
+    either = [np.exp(log_factors(p, certain, np.full(3, sought))) for sought in (True, False)]
+    assert (certain[:, None] * either[0] + (1 - certain[:, None]) * either[1] <= 1.0).all()
 
 
 def test_honest_propensities_alarm_within_the_level_and_errors_that_are_sought_less_are_found() -> None:
