@@ -170,10 +170,11 @@ class Column:
         except (TypeError, ValueError):
             number = _BOOLEANS.get(str(value).strip().lower(), math.inf)
         if not abs(number) <= LARGEST:  # a text such as -nan is neither a number nor a missing value
+            large = isinstance(value, int | float) and math.isfinite(number)
             raise RowError(
-                f"a value in column {self.name!r} is not a number",
+                f"a value in column {self.name!r} is {'too large' if large else 'not a number'}",
                 found=repr(value)[:100],
-                expected="a finite number or a missing value",
+                expected=f"a number of at most {LARGEST:.3g}, or a missing value",
                 refused=(self.name, "invalid"),
             )
         return number

@@ -25,8 +25,8 @@ from importing.printable import printable
 
 REFUSED = 2
 _STOPS = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
-console = Console()
-complaints = Console(stderr=True)
+console = Console(emoji=False)
+complaints = Console(stderr=True, emoji=False)
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -126,7 +126,7 @@ def _import_one(
         OnnxModel(converted.model, source.name),
         lambda **_: rows,
         options,
-        Console(),
+        Console(emoji=False),
         source=source,
         converted=converted,
         native=replace(converted, native=lambda _: answers),

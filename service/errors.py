@@ -283,7 +283,7 @@ class TooFewLabelsError(CandorError):
 class RevisionStateError(CandorError):
     """The revision cannot be activated or rolled back to in its present state."""
 
-    title = "Revision cannot be activated"
+    title = "Revision cannot be used"
     kind = "revision-state"
 
 

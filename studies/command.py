@@ -136,8 +136,8 @@ def _print(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table.add_column(heading, overflow="fold", min_width=min(widest, _WIDEST_NUMBER) if place else None)
     for row in rows:
         table.add_row(*row)
-    console = Console()
-    (console if console.is_terminal else Console(width=_UNLIMITED)).print(table)
+    console = Console(emoji=False)
+    (console if console.is_terminal else Console(width=_UNLIMITED, emoji=False)).print(table)
 
 
 def _list(grid: Grid, cells: Sequence[Cell]) -> None:

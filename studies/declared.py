@@ -93,9 +93,11 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"{path} cannot be read: {error}") from error
+        said = " ".join(str(error).replace('in "<unicode string>", ', "").split())
+        raise ConfigurationError(f"{path} cannot be read: {said}") from error
     if not isinstance(document, dict):
-        raise ConfigurationError(f"{path} holds {type(document).__name__}, expected an object with name and grid")
+        found = "nothing" if document is None else type(document).__name__
+        raise ConfigurationError(f"{path} holds {found}, expected a mapping with name and grid")
     if strange := sorted(map(str, document.keys() - _FIELDS.keys())):
         raise ConfigurationError(f"{path}: unknown field {strange[0]!r}, expected {', '.join(_FIELDS)}")
     if missing := [name for name in _NEEDED if not document.get(name)]:

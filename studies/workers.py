@@ -61,7 +61,7 @@ def shown(title: str, grid: Grid, *, quiet: bool = False) -> Iterator[Tell]:
         grid: Its cells.
         quiet: Whether to show nothing.
     """
-    console = Console(stderr=True, quiet=quiet)
+    console = Console(stderr=True, quiet=quiet, emoji=False)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

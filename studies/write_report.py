@@ -79,6 +79,12 @@ def _told(missing: Sequence[str]) -> str:
     return ", ".join(f"{name} ({count})" for name, count in counts.items())
 
 
+def _threads(numbers: Sequence[int]) -> str:
+    if not numbers:
+        return "as many threads as possible"
+    return f"{' or '.join(map(str, numbers))} thread{'' if numbers == [1] else 's'}"
+
+
 def _how(results: Sequence[Result]) -> str:
     seconds = sum(result["seconds"]["training"] for result in results)
     threads = sorted({result["machine"]["threads"] for result in results} - {None})
@@ -86,7 +92,7 @@ def _how(results: Sequence[Result]) -> str:
         {f"torch {result['versions']['torch']}, numpy {result['versions']['numpy']}" for result in results}
     )
     return (
-        f"{seconds / 60:.0f} minutes of training in total, {' or '.join(map(str, threads)) or 'as many as possible'} "
-        f"thread{'' if threads == [1] else 's'} per cell on "
+        f"{seconds / 60:.0f} minutes of training in total, "
+        f"{_threads(threads)} per cell on "
         f"{' and '.join(sorted({result['machine']['platform'] for result in results}))}, {'; '.join(versions)}."
     )

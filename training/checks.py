@@ -14,6 +14,7 @@ from bundle import Golden, Tokenizer, Vocabulary
 from training import export
 from training.errors import ConfigurationError, ExportError
 from training.losses import Criterion
+from training.own import blamed
 
 _ROWS = 4
 
@@ -38,7 +39,8 @@ def check_network(
     rows = inputs[:_ROWS]
     tried = copy.deepcopy(module)
     with torch.random.fork_rng(devices=[]):
-        logits = tried.train()(torch.from_numpy(rows))
+        with blamed("model", name):
+            logits = tried.train()(torch.from_numpy(rows))
         _check_logits(name, logits, len(rows), classes)
         trainable = [parameter for parameter in tried.parameters() if parameter.requires_grad]
         if not trainable or not logits.requires_grad:
@@ -52,7 +54,8 @@ def check_network(
         if not any(gradient.any() for gradient in gradients):
             raise ConfigurationError(f"the model {name} has a gradient of 0 in every parameter")
         tried = copy.deepcopy(module).eval()  # training changes the statistics of normalisation layers
-        golden = export.make_golden(tried, rows, encoder)
+        with blamed("model", name):
+            golden = export.make_golden(tried, rows, encoder)
     _check_export(name, tried, golden)
 
 
@@ -73,7 +76,8 @@ def check_loss(name: str, criterion: Criterion, classes: int, *, mixed: bool = F
     logits = torch.sin(torch.arange(count * classes, dtype=torch.float32)).reshape(count, classes).requires_grad_()
     labels = torch.arange(count) % classes
     targets = functional.one_hot(labels, classes).float() if mixed else labels
-    losses = tried(logits, targets, torch.zeros(count, dtype=torch.int64))
+    with blamed("loss", name):
+        losses = tried(logits, targets, torch.zeros(count, dtype=torch.int64))
     if not isinstance(losses, Tensor) or losses.shape != (count,) or not losses.is_floating_point():
         raise ConfigurationError(
             f"the loss {name} returns {_told(losses)} for {count} examples, expected one floating value each, "
@@ -89,9 +93,9 @@ def check_loss(name: str, criterion: Criterion, classes: int, *, mixed: bool = F
 
 
 def _check_logits(name: str, logits: object, rows: int, classes: int) -> None:
-    if not isinstance(logits, Tensor) or logits.shape != (rows, classes) or not logits.is_floating_point():
+    if not isinstance(logits, Tensor) or logits.shape != (rows, classes) or logits.dtype != torch.float32:
         raise ConfigurationError(
-            f"the model {name} returns {_told(logits)} for {rows} rows, expected logits, floating ({rows}, {classes})"
+            f"the model {name} returns {_told(logits)} for {rows} rows, expected logits, float32 ({rows}, {classes})"
         )
     if not logits.isfinite().all():
         raise ConfigurationError(f"the model {name} returns logits that are not finite for the first training rows")
@@ -101,8 +105,12 @@ def _check_export(name: str, module: nn.Module, golden: Golden) -> None:
     try:
         graph = export.to_onnx(module, golden.inputs)
     except Exception as error:  # the exporter raises errors of many kinds
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise ConfigurationError(f"the model {name} cannot be exported to ONNX: {reason}") from error
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # the first words of the exporter's own error are about its steps
+            cause = cause.__cause__
+        reason = next((line.strip() for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
+        place = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+        raise ConfigurationError(f"the model {name} cannot be exported to ONNX: {reason}{place}") from error
     try:
         export.check(graph, golden, export.graph_of(module, golden))
     except ExportError as error:

@@ -24,6 +24,7 @@ from calibrators import CALIBRATORS
 from training import TrainConfig, train_bundle
 from training.console import USAGE, copy_report, fail, progress, reported_errors, show
 from training.data import describe, settings_of
+from training.documents import check_folder
 from training.epochs import Epoch, OnEpoch
 from training.errors import ConfigurationError
 from training.options import with_options
@@ -175,6 +176,10 @@ def train_command(
         train = _trainer(ray, workers)
         what = "the default model" if given.model == "auto" else given.model
         folder = None if no_log or not leads() else log or _run_folder(given, keep)
+        if folder is not None:
+            check_folder(folder)
+        if keep is not None and keep.is_dir():
+            raise ConfigurationError(f"--keep {keep} is a folder, expected a file")
         with progress(f"Training {what} on {given.dataset}", given.epochs) as shown, ExitStack() as stack:
             followers = [shown.epoch]
 
@@ -313,7 +318,7 @@ def list_command() -> None:
         "loss": {name: _first_line(loss) for name, loss in LOSSES.items()} | _offered("loss"),
         "calibrator": {name: _first_line(calibrator) for name, calibrator in CALIBRATORS.items()},
     }
-    console = Console()
+    console = Console(emoji=False)
     for kind, entries in kinds.items():
         table = Table(show_edge=False, pad_edge=False, header_style="bold")
         table.add_column(kind, no_wrap=True)

@@ -50,9 +50,14 @@ def reported_errors(keep: Path | None = None, left: str = "no incomplete bundle 
         fail(f"interrupted; {hint}", INTERRUPTED)
 
 
+def complaints() -> Console:
+    """Return the console of errors and warnings: in their own words, in which `:name:` is no picture."""
+    return Console(stderr=True, emoji=False, highlight=False, soft_wrap=True)
+
+
 def fail(message: object, code: int) -> NoReturn:
     """Print an error to standard error and exit with this code."""
-    Console(stderr=True).print(f"[bold red]error[/] {escape(str(message))}", highlight=False, soft_wrap=True)
+    complaints().print(f"[bold red]error[/] {escape(str(message))}")
     raise typer.Exit(code)
 
 
@@ -98,7 +103,7 @@ def _shown(title: str, epochs: int) -> Iterator[Shown]:
         TextColumn("loss {task.fields[loss]}"),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
-    with Progress(*columns, console=Console(stderr=True)) as shown:
+    with Progress(*columns, console=Console(stderr=True, emoji=False)) as shown:
         task = shown.add_task(title, total=epochs, loss="…")
         yield Shown(
             lambda epoch: shown.update(task, completed=epoch.number, total=epoch.of, loss=_loss(epoch)),
@@ -150,7 +155,7 @@ def show(path: Path, *, as_json: bool) -> None:
         sys.stdout.write(json.dumps(document | {"report": found.report}, ensure_ascii=False) + "\n")
         return
     report, manifest = found.report, found.manifest
-    console = Console()
+    console = Console(emoji=False)
     console.print(f"[bold]{manifest.model} {manifest.version}[/bold], calibrator: {report['calibrator']['method']}")
     console.print(_table(f"{report['rows']['evaluated']} reference rows that it was not fitted on", report))
     if "test" in report:
@@ -160,13 +165,11 @@ def show(path: Path, *, as_json: bool) -> None:
     for note in report.get("training", {}).get("notes", ()):
         console.print(escape(note), highlight=False, soft_wrap=True)
     for problem in report.get("warnings", ()):
-        Console(stderr=True).print(f"[bold yellow]warning[/] {escape(problem)}", highlight=False, soft_wrap=True)
+        complaints().print(f"[bold yellow]warning[/] {escape(problem)}")
     if unseen := report.get("training", {}).get("classes_without_rows"):
-        Console(stderr=True).print(
+        complaints().print(
             f"[bold yellow]warning[/] no training rows for {escape(', '.join(unseen))}: the network cannot recognise "
-            f"{'it' if len(unseen) == 1 else 'them'}",
-            highlight=False,
-            soft_wrap=True,
+            f"{'it' if len(unseen) == 1 else 'them'}"
         )
     console.print(f"{escape(str(path))}  verified, id {found.id[:12]}", highlight=False, soft_wrap=True)
 

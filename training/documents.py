@@ -34,6 +34,8 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 def check_folder(folder: Path) -> None:
     """Raise ConfigurationError, before any work, if no file can be written below a folder; it need not exist yet."""
     place = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not place.is_dir():
+        raise ConfigurationError(f"{place} is a file, expected a folder")
     try:
         with tempfile.TemporaryFile(dir=place):
             pass

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import math
 import os
+import re
 import warnings
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, redirect_stderr
 from typing import Any
 
 import numpy as np
@@ -58,6 +61,27 @@ def _takes_texts(module: nn.Module) -> bool:
     return isinstance(module, nn.Sequential) and isinstance(module[0], TextInput)
 
 
+@contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """Keep PyTorch's exporter from printing; where it fails, the last line of the network is a note of its error."""
+    loggers = {name: logging.getLogger(name) for name in ("torch.onnx", "torch.fx.experimental.symbolic_shapes")}
+    levels = {name: logger.level for name, logger in loggers.items()}
+    said = io.StringIO()  # the network as far as it got, line by line
+    try:
+        for logger in loggers.values():
+            logger.setLevel(logging.ERROR)  # they warn about unused operators, and what the error says
+        with redirect_stderr(said), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about deprecations inside the exporter
+            yield
+    except Exception as error:
+        if lines := re.findall(r"# File: (.+?) in \w+, code: (.+)", said.getvalue()):
+            error.add_note(" ".join(lines[-1]))
+        raise
+    finally:
+        for name, logger in loggers.items():
+            logger.setLevel(levels[name])
+
+
 def to_onnx(module: nn.Module, example: NDArray[Any]) -> bytes:
     """Export a module with input `input`, output `logits` and a dynamic batch axis.
 
@@ -83,24 +107,17 @@ def to_onnx(module: nn.Module, example: NDArray[Any]) -> bytes:
         module = _OfTensors(module)
     else:
         names, arguments, shapes = ("input",), (torch.from_numpy(example),), ({0: batch},)
-    exporter = logging.getLogger("torch.onnx")
-    level = exporter.level
-    exporter.setLevel(logging.ERROR)  # it warns about unused torchvision operators
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about deprecations inside PyTorch's own exporter
-            program = torch.onnx.export(
-                module,
-                arguments,
-                input_names=list(names),
-                output_names=["logits"],
-                dynamic_shapes=shapes,
-                opset_version=OPSET,
-                dynamo=True,
-                verbose=False,
-            )
-    finally:
-        exporter.setLevel(level)
+    with _quiet_exporter():
+        program = torch.onnx.export(
+            module,
+            arguments,
+            input_names=list(names),
+            output_names=["logits"],
+            dynamic_shapes=shapes,
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+        )
     if program is None:
         raise ExportError("PyTorch's exporter returned no model")
     model = program.model_proto

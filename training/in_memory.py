@@ -33,7 +33,7 @@ def candor_train(
     train: Examples,
     validation: Examples | None = None,
     *,
-    out: Path,
+    out: Path | str,
     name: str,
     loss: str | Loss = "cross_entropy",
     reference: Examples | None = None,
@@ -41,7 +41,7 @@ def candor_train(
     label_names: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     length: int = 1000,
-    keep: Path | None = None,
+    keep: Path | str | None = None,
     on_epoch: OnEpoch | None = None,
     allow_poor: bool = False,
     **settings: Any,
@@ -97,14 +97,14 @@ def candor_train(
     factory = (lambda *_: model) if isinstance(model, nn.Module) else model
     return run(
         config,
-        out,
+        Path(out),
         given=Given(
             data.learned_from(parts.train),
             parts,
             None if isinstance(factory, str) else factory,
             None if isinstance(loss, str) else loss,
         ),
-        keep=keep,
+        keep=None if keep is None else Path(keep),
         on_epoch=on_epoch,
         allow_poor=allow_poor,
     )

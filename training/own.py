@@ -7,7 +7,7 @@ A network is a factory, called as `make(classes, shape, **settings)`:
   training rows.
 - `settings`: `TrainConfig.model_settings`.
 
-It returns a `torch.nn.Module` from preprocessed inputs to logits, floating (N, K). Preprocessing is Candor's, and part
+It returns a `torch.nn.Module` from preprocessed inputs to logits, float32 (N, K). Preprocessing is Candor's, and part
 of the exported graph: images arrive as float32 (N, channels, height, width), scaled; tokens as int64 (N, length); rows
 of a table as a pair, numbers float32 (N, shape.numbers) and codes int64 (N, len(shape.categories)). A subclass of
 `training.models.Network` is used as the built-in networks are.
@@ -20,7 +20,9 @@ A loss is a function of logits and labels with coefficients as keyword-only argu
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -30,6 +32,8 @@ from typing import Any
 from training.errors import ConfigurationError
 
 GROUPS = {"model": "candor.models", "loss": "candor.losses"}
+# Where a line is not that of a model or a loss of your own.
+_NOT_THEIRS = (str(Path(__file__).parent), "site-packages", "<frozen")
 
 
 def look_up(kind: str, registry: Mapping[str, Any], name: str) -> Any:
@@ -75,12 +79,34 @@ def _object(kind: str, module: str, attribute: str) -> Any:
         raise ConfigurationError(
             f"the {kind} {module}:{attribute}: no module {module!r}, expected an installed one or a file in {here}"
         )
-    found = import_module(module)
+    with blamed(kind, f"{module}:{attribute}"):
+        found = import_module(module)
     for part in attribute.split("."):
         found = getattr(found, part, None)  # type: ignore[assignment]
     if not callable(found):
         raise ConfigurationError(f"the {kind} {module}:{attribute}: {module} has no function or class {attribute!r}")
     return found
+
+
+@contextmanager
+def blamed(kind: str, name: str) -> Iterator[None]:
+    """Turn whatever code of others raises into a ConfigurationError that names its last line.
+
+    Args:
+        kind: `model` or `loss`.
+        name: What it is called.
+    """
+    try:
+        yield
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        theirs = [frame for frame in frames if not any(part in frame.filename for part in _NOT_THEIRS)]
+        last = (theirs or frames)[-1]
+        place = "" if isinstance(error, SyntaxError) else f" ({last.filename}, line {last.lineno})"
+        said = next(iter(str(error).splitlines()), "")
+        raise ConfigurationError(f"the {kind} {name} raised {type(error).__name__}: {said}{place}") from error
 
 
 def _exists(module: str) -> bool:

@@ -43,8 +43,13 @@ def poor(reference: Reference, calibrator: Calibrator) -> list[str]:
         )
     fitted = calibrator.calibrator_ if isinstance(calibrator, Auto) else calibrator
     if isinstance(fitted, Temperature | EnsembleTemperature) and fitted.at_bound_:
+        low = fitted.temperature_ < 1
         problems.append(
-            f"The calibrator {fitted.name} is at its bound (temperature {fitted.temperature_:g}): the fit rows do not "
-            "determine it, or the scores carry no confidence."
+            f"The calibrator {fitted.name} is at its {'lower' if low else 'upper'} bound, {fitted.temperature_:g}: "
+            + (
+                "the model is right on the fit rows, so they do not show how confident it may be. More of them may."
+                if low
+                else "the scores carry no confidence, or the fit rows do not determine it."
+            )
         )
     return problems

@@ -27,6 +27,7 @@ OBJECTIVES |= {"auroc": "maximize", "average_precision": "maximize"}  # of the r
 _OF_MAPPINGS = ("coefficients", "model_settings")
 _OF_THE_MACHINE = {"device", "threads", "compile", "channels_last"}
 _TUNABLE = {field.name for field in fields(Recipe)} | {"model", "loss", "dropout", "image_size"}
+_WHOLE = {field.name for field in fields(Recipe) if field.type in ("int", int)}
 _TUNABLE -= {"seed", "milestones", *_OF_THE_MACHINE}
 _SETTINGS = "candor"  # user attribute of the study
 _START_UP, _SPARED = 5, 5  # trials, and share of the epochs, before any is stopped
@@ -148,6 +149,8 @@ def parse_knob(text: str) -> Knob:
     low, high = _value(found["low"]), _value(found["high"])
     if not all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high)) or not low < high:
         raise ConfigurationError(f"{text!r}: expected two numbers in ascending order")
+    if name in _WHOLE and not (isinstance(low, int) and isinstance(high, int)):
+        raise ConfigurationError(f"{text!r}: {name} is a whole number, expected whole ends")
     if found["log"] and low <= 0:
         raise ConfigurationError(f"{text!r}: a logarithmic range begins above 0")
     if not (isinstance(low, int) and isinstance(high, int)):

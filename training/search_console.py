@@ -33,7 +33,7 @@ class Following:
 
     def __init__(self, search: Search, track: str | None, *, bars: bool = True) -> None:
         self._search, self._track, self._bars = search, track, bars
-        self._console = Console(stderr=True)
+        self._console = Console(stderr=True, emoji=False)
 
     @contextmanager
     def trial(self, number: int, config: TrainConfig) -> Iterator[OnEpoch]:
@@ -76,7 +76,7 @@ def show_trials(search: Search, trials: Sequence[Trial], *, as_json: bool) -> No
         told = [{"number": each.number, search.objective: each.value, "settings": each.settings} for each in trials]
         sys.stdout.write(json.dumps({"study": search.name, "trials": told, "command": command}) + "\n")
         return
-    console = Console()
+    console = Console(emoji=False)
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
     for heading in ("trial", search.objective, *trials[0].settings):
         table.add_column(heading, justify="right")

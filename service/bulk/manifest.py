@@ -65,7 +65,7 @@ class Manifest:
 
     @classmethod
     def open(cls, place: Place, address: str, run: Mapping[str, Any], *, resume: bool) -> Self:
-        """Return the manifest of a new or an interrupted run.
+        """Return the manifest of a new run, which is not written yet, or of an interrupted one.
 
         Raises:
             InputValueError: The output has something else in it, or a run that must not or cannot go on.
@@ -80,16 +80,14 @@ class Manifest:
                     found=", ".join(found[:5]),
                     expected="a new or empty folder, or the output of an interrupted run",
                 )
-            new = cls(place, run, os.urandom(16).hex(), time.time_ns() // 1000)
-            new.write()
-            return new
+            return cls(place, run, os.urandom(16).hex(), time.time_ns() // 1000)
         known = cls._read(place, content, address)
         if not resume:
             state = "finished" if known.finished else "unfinished"
             raise InputValueError(
                 f"{address} has the output of {'a' if known.finished else 'an'} {state} run.",
                 where=address,
-                found=f"{len(known.done)} parts",
+                found=f"finished parts: {len(known.done)}",
                 remedy="Choose another folder, or delete this one."
                 if known.finished
                 else "Go on with --resume, or delete the folder to begin again.",

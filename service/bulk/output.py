@@ -305,5 +305,5 @@ def _texts(cells: Any) -> Sequence[Any]:
     if isinstance(cells, Coded):
         return cells.cells()
     if isinstance(cells, np.ndarray):
-        return _json(cells).decode()[1:-1].split(",")
+        return _json(cells).decode()[1:-1].split(",") if len(cells) else []
     return ["" if cell is None else cell if isinstance(cell, str | int | float) else str(cell) for cell in cells]

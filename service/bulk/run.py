@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 import orjson
 
 from bundle.processors import available_cpus
+from service.bulk.blocks import blocks_of
 from service.bulk.chosen import active_revision, bundled_revision, digest_of
 from service.bulk.columns import Reader, RowColumns, check_known
 from service.bulk.extent import Extent
@@ -141,10 +142,7 @@ def score(
             manifest = Manifest.open(place, str(output), described, resume=options.resume)
             kept = manifest.rows
             if not manifest.finished:
-                try:
-                    _score(sources, served, settings, options, format_, str(output), manifest, team, progress)
-                finally:
-                    manifest.write()
+                _score(sources, served, settings, options, format_, str(output), manifest, team, progress)
     solved = served.policy(options.policy)
     return Summary(
         output=str(output),
@@ -206,14 +204,20 @@ def _score(
             rows, rejected = rows + done.rows, rejected + done.rejected
             progress(rows, rejected, extent.rows)
 
+        manifest.write()  # not before: an option that does not fit leaves nothing behind
         progress(rows, rejected, extent.rows)
-        if options.ray is None:
-            team.score(task, found, chain([first], parts), finished)
-        else:
-            score_on_ray(
-                options.ray, task, found, sources, options.part_rows, {*manifest.done}, options.processes, finished
-            )
+        try:
+            if options.ray is None:
+                team.score(task, found, chain([first], parts), finished)
+            else:
+                score_on_ray(
+                    options.ray, task, found, sources, options.part_rows, {*manifest.done}, options.processes, finished
+                )
+        except BaseException:
+            manifest.write()
+            raise
     manifest.finished = True
+    manifest.write()
 
 
 def _checked(sources: Sequence[Source], manifest: Manifest) -> Iterator[Source]:
@@ -291,7 +295,11 @@ def _check_columns(found: Sequence[str], served: Served, settings: Settings, opt
 
 
 def _names(part: Part) -> tuple[str, ...]:
-    """Return the columns of the files; of NDJSON, the fields of the first lines."""
+    """Return the columns of the files; of NDJSON, the fields of the first lines.
+
+    Raises:
+        InputError: None of these lines is an object.
+    """
     if part.format != "ndjson":
         return part.names
     names: dict[str, None] = {}
@@ -301,6 +309,8 @@ def _names(part: Part) -> tuple[str, ...]:
         except orjson.JSONDecodeError:  # said with its line when it is read
             continue
         names |= dict.fromkeys(document if isinstance(document, dict) else ())
+    if not names:
+        next(blocks_of(part, (), ()), None)
     return tuple(names)
 
 

@@ -161,10 +161,12 @@ def settings_of(given: dict[str, Any]) -> Any:
     try:
         return Settings(**{key: value for key, value in given.items() if value is not None})
     except ValidationError as error:
-        first = error.errors()[0]
-        name = "_".join(str(part) for part in first["loc"]).upper()
-        if not name:  # of several settings together
+        first, *others = error.errors()
+        if not first["loc"]:  # of several settings together
             raise ConfigurationError(first["msg"]) from error
+        name = f"CANDOR_{first['loc'][0]}".upper()
+        # A setting of several types has an error for each.
+        said = [first["msg"], *(other["msg"] for other in others if other["loc"][0] == first["loc"][0])]
         raise ConfigurationError(
-            f"CANDOR_{name}: {first['msg']}", where=f"CANDOR_{name}", found=_PASSWORD.sub("***@", str(first["input"]))
+            f"{name}: {'; or: '.join(said)}", where=name, found=_PASSWORD.sub("***@", str(first["input"]))
         ) from error

@@ -132,6 +132,13 @@ def _numbers(tensor: Any, where: Place) -> list[Any]:
             expected=["BYTES", *_CONTENTS],
             remedy="Send the tensor in `raw_input_contents`.",
         )
+    if stray := [one.name for one, _ in tensor.contents.ListFields() if one.name != field]:
+        raise InputTypeError(
+            f"Contents of {tensor.datatype} are in `{field}`.",
+            where=where / "contents" / stray[0],
+            found=stray[0],
+            expected=field,
+        )
     values, numbers = getattr(tensor.contents, field), []
     for start in range(0, len(values), _AT_ONCE):
         numbers += values[start : start + _AT_ONCE]

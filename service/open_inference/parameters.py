@@ -50,7 +50,7 @@ def of_request(document: dict[str, Any]) -> dict[str, Any]:
                 raise InputError(
                     f"`{name}` is not supported.",
                     where=in_body("parameters", name),
-                    found=str(found[name])[:200],
+                    found=repr(found[name])[:200],
                     expected=expected,
                 )
     return found

@@ -91,7 +91,10 @@ class InputTensor:
             )
         if len(shape) > _MAX_AXES:
             raise InputShapeError(
-                "The tensor has too many axes.", where=where / "shape", found=len(shape), expected=_MAX_AXES
+                "The tensor has too many axes.",
+                where=where / "shape",
+                found=len(shape),
+                expected=f"at most {_MAX_AXES}",
             )
         self.shape = tuple(shape)
         self.count = math.prod(shape)  # Python integers: a hostile shape must not overflow

@@ -101,7 +101,7 @@ class Principal:
             expected=scope or "any scope but metrics",
             remedy=f"Ask for a group that has the scope {scope or 'read'!r} (CANDOR_OIDC_SCOPES)."
             if self.is_person
-            else f"Use a key with the scope {scope or 'predict'!r}: candor keys create --scope {scope or 'predict'}",
+            else f"Make a key that has the scope: candor keys create --name … --scope {scope or 'predict'}",
         )
 
     @property

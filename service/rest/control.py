@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from fastapi import APIRouter, Depends
 
 from service.rest import (
@@ -17,22 +19,23 @@ from service.rest import (
     recalibrate,
     revisions,
 )
-from service.rest.dependencies import model_in_path
+from service.rest.dependencies import known_query, model_in_path
+
+_OF_MODEL: Final = "/v1/models/{model}"
 
 
 def router() -> APIRouter:
     """Return the routes below /v1, and the short forms on the default model."""
-    of_model = APIRouter(prefix="/v1/models/{model}", dependencies=[Depends(model_in_path)])
-    short = APIRouter()
-    for routes in (of_model, short):
-        recalibrate.add_to(routes)
+    recalibrations, of_model = APIRouter(prefix=_OF_MODEL), APIRouter(prefix=_OF_MODEL)
+    whole, others = APIRouter(), APIRouter(dependencies=[Depends(known_query)])
     for subject in (revisions, policies, cases, labelled_sets, prior_shift, challengers, models):
         subject.add_to(of_model)
-    whole = APIRouter()
-    whole.include_router(of_model)
-    whole.include_router(short)
-    models.add_list_to(whole)
-    labels.add_to(whole)
-    kserve.add_to(whole)
-    jobs.add_to(whole)
+    others.include_router(of_model, dependencies=[Depends(model_in_path)])
+    models.add_list_to(others)
+    for subject in (labels, kserve, jobs):
+        subject.add_to(others)
+    recalibrate.add_to(recalibrations)
+    recalibrate.add_to(whole)
+    whole.include_router(recalibrations, dependencies=[Depends(model_in_path)])  # it reads its query itself
+    whole.include_router(others)
     return whole

@@ -10,6 +10,7 @@ from fastapi import Depends, Header, Path, Request
 from service.errors import EpochRequiredError, EpochStaleError
 from service.operations.principal import Principal
 from service.places import in_header
+from service.rest.exchange import unknown_parameter
 from service.runtime import Runtime
 from service.serving.labels import MultiLabel
 from service.serving.model import Model
@@ -38,6 +39,17 @@ def _caller(request: Request) -> Principal:
 
 def model_in_path(model: Annotated[str, Path(description="Name of the model.")]) -> None:
     """Document the path parameter of routes below /v1/models/{model}."""
+
+
+def known_query(request: Request) -> None:
+    """Refuse query parameters that the endpoint does not have: a filter with a mistyped name would list everything.
+
+    Raises:
+        InputValueError: A parameter is unknown.
+    """
+    known = {parameter.alias for parameter in request.scope["route"].dependant.query_params}
+    if unknown := sorted(request.query_params.keys() - known):
+        raise unknown_parameter(unknown[0], sorted(known))
 
 
 def expected_epoch(

@@ -38,9 +38,7 @@ def query_values(query_string: bytes, known: Sequence[str]) -> dict[str, str]:
     pairs = parse_qsl(query_string.decode("latin-1"), keep_blank_values=True)
     values = dict(pairs)
     if unknown := sorted(values.keys() - set(known)):
-        raise InputValueError(
-            "Unknown query parameter.", where=in_query(unknown[0]), found=unknown[0], expected=[*known]
-        )
+        raise unknown_parameter(unknown[0], known)
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         name = next(name for name in values if names.count(name) > 1)
@@ -51,6 +49,11 @@ def query_values(query_string: bytes, known: Sequence[str]) -> dict[str, str]:
             expected="one value",
         )
     return values
+
+
+def unknown_parameter(name: str, known: Sequence[str]) -> InputValueError:
+    """Return the error of a query parameter that an endpoint does not have."""
+    return InputValueError("Unknown query parameter.", where=in_query(name), found=name, expected=[*known])
 
 
 def headers_of(prediction: Prediction[Any, Written], written: Written) -> Headers:

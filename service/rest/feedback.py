@@ -19,6 +19,7 @@ from service.operations.predicting import LARGE
 from service.operations.principal import Principal
 from service.places import in_header
 from service.rest.bodies import Scope, header
+from service.rest.exchange import query_values
 from service.rest.feedback_body import REQUEST_BODY, media_type_in, read_feedback
 from service.rest.predict_openapi import MODEL
 from service.rest.responses import sent
@@ -62,6 +63,7 @@ def labelling(runtime: Runtime, model_name: str | None, scope: Scope) -> Labelli
     """
     model = runtime.models.get(model_name)
     scope["path_params"] = {"model": model.name}  # for the log
+    query_values(scope["query_string"], ())
     return Labelling(model.name, model.served.labels, scope["principal"], _idempotency_key(scope), media_type_in(scope))
 
 

@@ -19,7 +19,7 @@ from service.places import Place, in_body
 from service.rest.bodies import Scope
 from service.rest.dependencies import ModelDep, model_in_path
 from service.rest.exchange import Written
-from service.rest.payloads import Payload, load_rows, of_document, some_of
+from service.rest.payloads import Payload, check_fields, load_rows, of_document, some_of
 from service.rest.predict import JSON_HEADERS, Predicted
 from service.rest.predict_openapi import MODEL
 
@@ -91,6 +91,7 @@ class _Prediction(Predicted):
                 found=some_of(document),
                 expected=["instances"],
             )
+        check_fields(document, given[0])
         rows = document.pop(given[0])
         if served.input.kind == "image" and isinstance(rows, list):
             rows = [row["b64"] if isinstance(row, dict) and row.keys() == {"b64"} else row for row in rows]

@@ -194,6 +194,26 @@ def load_rows(body: bytes, spec: InputSpec, max_rows: int, beyond: Beyond = NOTH
     return load_json(body)
 
 
+def check_fields(document: dict[str, Any], field: str) -> None:
+    """Raise MalformedBodyError unless a body has the field of its rows, and no others than those that say more of them.
+
+    Args:
+        document: The body.
+        field: The field of the rows.
+    """
+    fields = [field, *PER_ROW]
+    unknown = document.keys() - set(fields)
+    if unknown or field not in document:
+        stray = min(unknown, default=None)
+        raise MalformedBodyError(
+            f"The body requires `{field}`; {_OPTIONAL} are optional. Other fields are refused.",
+            where=in_body(field if stray is None else stray[:200]),
+            found=some_of(document),
+            expected=fields,
+            remedy=f"Send `{stray}` as a query parameter: ?{stray}=…" if stray in _IN_QUERY else None,
+        )
+
+
 def of_document(
     document: dict[str, Any],
     spec: InputSpec,
@@ -218,17 +238,7 @@ def of_document(
         InputError: The content cannot be used.
     """
     field = encoder.field if isinstance(encoder, Scores) else "inputs"
-    fields = [field, *PER_ROW]
-    unknown = document.keys() - set(fields)
-    if unknown or field not in document:
-        stray = min(unknown, default=None)
-        raise MalformedBodyError(
-            f"The body requires `{field}`; {_OPTIONAL} are optional. Other fields are refused.",
-            where=in_body(field if stray is None else stray[:200]),
-            found=some_of(document),
-            expected=fields,
-            remedy=f"Send `{stray}` as a query parameter: ?{stray}=…" if stray in _IN_QUERY else None,
-        )
+    check_fields(document, field)
     rows = document[field]
     if not isinstance(rows, list):
         raise InputTypeError(

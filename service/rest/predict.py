@@ -110,7 +110,9 @@ def _query(query_string: bytes, known: Sequence[str]) -> _Query:
     values = query_values(query_string, known)
     top = values.get("top")
     if top is not None and not _TOP.fullmatch(top):
-        raise InputValueError("`top` must be an integer.", where=in_query("top"), found=top, expected="0 to 999999999")
+        raise InputValueError(
+            "`top` must be an integer of 0 or more.", where=in_query("top"), found=top, expected="0 to 999999999"
+        )
     if "segment" in values:
         check_name(values["segment"], "A segment has", in_query("segment"))
     return _Query(values.get("policy"), int(top) if top else None, values.get("segment"))

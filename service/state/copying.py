@@ -59,8 +59,8 @@ class StateCopy:
     """
 
     def __init__(self, source: str, target: str) -> None:
-        self._name = parse(source).render_as_string()
-        if parse(source) == parse(target):
+        self._name = parse(source, "SOURCE").render_as_string()
+        if parse(source) == parse(target, "TARGET"):
             raise ConfigurationError("A state cannot be copied onto itself.", found=self._name, expected="two states")
         with ExitStack() as stack:
             self._source = Database.open(source, readonly=True)

@@ -16,6 +16,32 @@ def linear(classes: int, shape: ImageShape, *, width: int = 4) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(hidden, width), nn.ReLU(), nn.Linear(width, classes))
 
 
+class _Double(nn.Module):
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.network(images).double()
+
+
+def double(classes: int, shape: ImageShape) -> nn.Module:
+    return _Double(linear(classes, shape))
+
+
+class _WrongWidth(nn.Module):
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(7, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.linear(images.flatten(1))
+
+
+def wrong_width(classes: int, shape: ImageShape) -> nn.Module:
+    return _WrongWidth(classes)
+
+
 class _OfTable(nn.Module):
     def __init__(self, classes: int, shape: TableShape) -> None:
         super().__init__()
@@ -108,6 +134,14 @@ def weighted(logits: Tensor, labels: Tensor) -> Tensor:
 
 def without_default(logits: Tensor, labels: Tensor, *, cost: float) -> Tensor:
     return cost * functional.cross_entropy(logits, labels, reduction="none")
+
+
+def of_three(logits: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
+    return functional.cross_entropy(logits, labels, reduction="none")
+
+
+def failing(logits: Tensor, labels: Tensor) -> Tensor:
+    raise ValueError("no such row")
 
 
 def mean(logits: Tensor, labels: Tensor) -> Tensor:

@@ -76,9 +76,11 @@ def test_the_loss_is_the_one_that_is_trained() -> None:
 @pytest.mark.parametrize(
     ("model", "why"),
     [
-        ("one_short", r"returns torch.float32 \(4, 9\) for 4 rows, expected logits, floating \(4, 10\)"),
+        ("one_short", r"returns torch.float32 \(4, 9\) for 4 rows, expected logits, float32 \(4, 10\)"),
+        ("double", r"returns torch.float64 \(4, 10\) for 4 rows, expected logits, float32 \(4, 10\)"),
+        ("wrong_width", r"raised RuntimeError: mat1 and mat2 .*own_things\.py, line \d+\)"),
         ("relative", "a row's logits must depend on that row alone"),
-        ("branching", "cannot be exported to ONNX"),
+        ("branching", r"cannot be exported to ONNX: .*own_things\.py:\d+ return logits if"),
         ("frozen", "nothing to train"),
         ("dead", "gradient of 0"),
         ("exploding", "not finite"),
@@ -97,6 +99,8 @@ def test_a_network_that_cannot_work_is_refused(model: str, why: str) -> None:
     [
         ({"loss": f"{OWN}:mean"}, r"returns torch.float32 \(\) for 8 examples, expected one floating value each"),
         ({"loss": f"{OWN}:constant"}, "does not depend on the logits"),
+        ({"loss": f"{OWN}:of_three"}, r"the loss of_three raised TypeError: .*missing 1 required positional argument"),
+        ({"loss": f"{OWN}:failing"}, r"the loss failing raised ValueError: no such row \(.*own_things\.py, line \d+\)"),
         ({"loss": f"{OWN}:flat"}, "gradient of 0 in every logit"),
         ({"loss": f"{OWN}:infinite"}, "not finite"),
         ({"loss": f"{OWN}:without_default"}, "needs a value for the coefficient cost"),
@@ -134,6 +138,10 @@ def test_a_module_of_the_current_folder_is_found_last(tmp_path: Path, monkeypatc
     done = CliRunner().invoke(app, ["train", "--out", str(tmp_path), *typed])
     assert done.exit_code == USAGE
     assert "no function or class 'makes'" in done.stderr
+    (tmp_path / "nets_with_a_typo.py").write_text("def make(:\n")
+    done = CliRunner().invoke(app, ["train", "--out", str(tmp_path), *typed[:-1], "nets_with_a_typo:cat:zzz"])
+    assert done.exit_code == USAGE
+    assert "nets_with_a_typo:cat:zzz raised SyntaxError" in done.stderr  # in its own words, without pictures
 
 
 def _separable(rng: np.random.Generator, count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -47,10 +47,11 @@ def class_folders(files: Files, endings: tuple[str, ...]) -> ClassFolders:
         raise files.problem(f"unexpected folder {min(beside - {'train', 'test'})}/ beside train/ and test/ in {top}")
     train = _by_class(files, top / "train" if split else top, endings)
     test = _by_class(files, top / "test", endings) if split and (top / "test").is_dir() else {}
-    if len(train) < 2 or not test.keys() <= train.keys():
-        strange = f"; test/ has {', '.join(sorted(test.keys() - train.keys()))}" if test.keys() - train.keys() else ""
-        found_here = f"the class folders {', '.join(train)}" if train else "no class folders"
-        raise files.problem(f"{top} contains {found_here}{strange}; at least two classes are required")
+    if len(train) < 2:
+        found_here = f"one class folder, {min(train)}" if train else "no class folders"
+        raise files.problem(f"{top} contains {found_here}; at least two are required")
+    if strange := sorted(test.keys() - train.keys()):
+        raise files.problem(f"test/ in {top} has the class {strange[0]}, which train/ does not have")
     names = tuple(train)
     found = [(path, names.index(name)) for part in (train, test) for name, paths in part.items() for path in paths]
     held_out = sum(map(len, test.values()))

@@ -95,7 +95,8 @@ def opened(files: Files, stored: Stored, *, lazy: bool, check: bool) -> Stored |
     """
     images = None if lazy else _room(files, stored)
     if (images is not None or check) and (problems := stored.check(images)):
-        hint = "" if stored.resize else "; the setting `size` resizes images that differ"
+        differ = not stored.resize and any("wrong size" in problem for problem in problems)
+        hint = "; the setting `size` resizes images that differ" if differ else ""
         raise files.problem("; ".join(problems) + hint)
     return stored if images is None else images
 

@@ -1,21 +1,22 @@
-"""Columns of a table that teach nothing: empty, constant, or another value in each row."""
+"""Columns of a table that teach nothing (empty, constant, another value in each row), or numbers read as categories."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.table import Columns
+from bundle.table import Columns, parse_number
 from importing.suspicions import MANY_IDS, uninformative
 from training.scratch import chunks
 
 _SAMPLE = 50_000  # rows that tell an identifier
+_FEW_NUMBERS = 20  # as categories: fewer may be codes
 
 
 def odd_columns(inputs: NDArray[np.float32], columns: Columns) -> Iterator[str]:
-    """Yield a sentence for each column that teaches nothing.
+    """Yield a sentence for each column that teaches nothing, or whose numbers are not read as such.
 
     Args:
         inputs: Rows (N, F), at least one; NaN for a missing number, 0 for a missing category.
@@ -31,12 +32,46 @@ def odd_columns(inputs: NDArray[np.float32], columns: Columns) -> Iterator[str]:
     sample = inputs[:_SAMPLE]
     distinct = (least <= most).astype(int) + (least < most)  # 0, 1, or 2 for more
     for place, column in enumerate(columns.columns):
+        if (said := numbers_in_disguise(column.name, column.categories or ())) is not None:
+            yield said
+            continue
         ids = len(sample) >= MANY_IDS and _numbers_rows(sample[:, place])
         said = uninformative(
             column.name, distinct[place], absent=absent[place], ids=ids, advice="Drop it if it is one."
         )
         if said is not None:
             yield said
+
+
+def numbers_in_disguise(name: str, categories: Sequence[str]) -> str | None:
+    """Return why numbers became categories: some cells hold other texts, or they have decimal commas; else None.
+
+    Example:
+        >>> numbers_in_disguise("age", [*map(str, range(40)), "unsure"])
+        "`age` has 40 numbers and other texts, such as 'unsure', so they are categories. Correct or empty those cells."
+        >>> numbers_in_disguise("price", [f"{euros},50" for euros in range(40)])
+        '`price` has numbers with decimal commas, which are read as categories. Write them with points.'
+    """
+    others = [text for text in categories if not _is_number(text)]
+    numbers = len(categories) - len(others)
+    if others and numbers >= max(_FEW_NUMBERS, 9 * len(others)):
+        return (
+            f"`{name}` has {numbers:,} numbers and other texts, such as {others[0]!r}, so they are categories. Correct "
+            "or empty those cells."
+        )
+    if len(others) >= _FEW_NUMBERS and all(
+        text.count(",") == 1 and _is_number(text.replace(",", ".")) for text in others
+    ):
+        return f"`{name}` has numbers with decimal commas, which are read as categories. Write them with points."
+    return None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        parse_number(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _numbers_rows(values: NDArray[np.float32]) -> bool:

@@ -173,7 +173,7 @@ def _reference_sizes(rows: int, fit_share: float, certify_share: float) -> tuple
     if min(sizes) < 1:
         raise ConfigurationError(
             f"reference_rows {rows} would give {fit} fit, {certify} certify and {sizes[2]} gate rows, expected at "
-            "least 1 of each; use more rows, or change fit_share and certify_share"
+            "least 1 of each; use more rows, or set reference_rows, fit_share and certify_share"
         )
     return sizes
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from training.errors import ConfigurationError
 from training.losses.correctness_ranking import CorrectnessHistory
 from training.losses.loss import Loss
+from training.own import blamed
 
 
 class Criterion(nn.Module):
@@ -73,12 +74,13 @@ class Criterion(nn.Module):
         if without:
             raise ConfigurationError(f"the loss needs a value for the coefficient {', '.join(without)}")
         self._loss: Callable[..., Tensor] = partial(loss, **coefficients)
-        self._loss(torch.zeros(1, classes), torch.zeros(1, dtype=torch.int64))  # raises for coefficients out of range
+        name = getattr(loss, "__name__", type(loss).__name__)
+        with blamed("loss", name):  # also for coefficients out of range
+            self._loss(torch.zeros(1, classes), torch.zeros(1, dtype=torch.int64))
         self.history = CorrectnessHistory(rows) if remembers else None
         # A coefficient that is 0 unless given is left out, so that it can come later than a checkpoint.
         values = {name: coefficients.get(name, each.default) for name, each in keywords.items()}
         values = {name: value for name, value in values.items() if name in coefficients or value}
-        name = getattr(loss, "__name__", type(loss).__name__)
         told = {key: f"{value:g}" if isinstance(value, int | float) else repr(value) for key, value in values.items()}
         self.description = f"{name}({', '.join(f'{key}={value}' for key, value in told.items())})"
         if added is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import nn
 from training.errors import ConfigurationError
 from training.inputs import ImageShape, InputShape, TableShape, TextShape, TokenShape
 from training.models.network import ImageNetwork, Network, TableNetwork, TokenNetwork
+from training.own import blamed
 from training.preprocess import ImageInput, TableInput, TextInput, TokenInput
 
 _CALLED = {
@@ -97,15 +97,8 @@ def _made(
             f"the model {name} cannot be called as {name}(classes, shape{''.join(f', {key}=…' for key in settings)}): "
             f"{error}"
         ) from None
-    try:
+    with blamed("model", name):
         network = factory(classes, shape, **settings)
-    except ConfigurationError:
-        raise
-    except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        raise ConfigurationError(
-            f"the model {name} raised {type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
-        ) from error
     if not isinstance(network, nn.Module):
         raise ConfigurationError(f"the model {name} returns {type(network).__name__}, expected a torch.nn.Module")
     return network

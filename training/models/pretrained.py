@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from training.errors import ConfigurationError
@@ -285,15 +286,18 @@ def _weights_of_folder(folder: Path, weights: Path, kind: Any, config: Any) -> d
         return read_weights(weights)
     if not (weights.is_file() or weights.with_name(f"{weights.name}.index.json").is_file()):
         raise ConfigurationError(f"{weights}: no such file, expected weights; those in .bin files are not read")
-    network, told = kind.from_pretrained(
-        folder,
-        config=config,
-        ignore_mismatched_sizes=True,
-        local_files_only=True,
-        use_safetensors=True,
-        output_loading_info=True,
-        dtype=torch.float32,
-    )
+    try:
+        network, told = kind.from_pretrained(
+            folder,
+            config=config,
+            ignore_mismatched_sizes=True,
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+            dtype=torch.float32,
+        )
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ConfigurationError(f"{folder}: the weights cannot be read: {error}") from error
     new = {*told["missing_keys"], *(name for name, *_ in told["mismatched_keys"])}
     return {name: tensor for name, tensor in network.state_dict().items() if name not in new}
 

@@ -13,7 +13,7 @@ from service.open_inference import fields, metadata, repository
 from service.open_inference.versions import served_version, version_of
 from service.operations import models
 from service.operations.readiness import readiness
-from service.rest.dependencies import Caller, ModelDep, ModelOrLabelsDep, RuntimeDep, model_in_path
+from service.rest.dependencies import Caller, ModelDep, ModelOrLabelsDep, RuntimeDep, known_query, model_in_path
 from service.rest.payloads import load_json
 from service.rest.v2 import openapi
 from service.serving.labels import MultiLabel
@@ -145,7 +145,7 @@ def _document(content: bytes) -> dict[str, Any]:
 
 def router() -> APIRouter:
     """Return the routes below /v2 that are not inference."""
-    routes = APIRouter(tags=["v2"])
+    routes = APIRouter(tags=["v2"], dependencies=[Depends(known_query)])
     for path, handler, answer, description in _READ:
         routes.add_api_route(f"/v2{path}", handler, methods=["GET"], responses=openapi.answering(answer, description))
         if path.startswith("/health/"):

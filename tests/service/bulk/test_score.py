@@ -377,6 +377,16 @@ class TestRefusedRows:
         summary = scored(settings, file, out, part_rows=5, format="parquet", on_error="skip", resume=True)
         assert (summary.rows, summary.kept, summary.rejected) == (297, 5, 3)
 
+    @pytest.mark.parametrize("format_", ["csv", "ndjson", "parquet"])
+    def test_a_part_may_have_no_other_rows(self, settings: Settings, tmp_path: Path, format_: str) -> None:
+        rows = payments(20)
+        for row in rows[:15]:
+            row[1] = "a lot"
+        out, options = tmp_path / "out", {"part_rows": 10, "format": format_, "on_error": "skip"}
+        summary = scored(settings, written(tmp_path / "rows.csv", rows), out, **options)
+        assert (summary.rows, summary.rejected, summary.parts) == (5, 15, 2)
+        assert [row["tx"] for row in rows_of(out)] == [row[0] for row in rows[15:]]
+
     def test_scores_that_are_not_finite_are_refused(self, served: InThread, tmp_path: Path) -> None:
         np.savez(tmp_path / "rows.npz", amount=np.array([1.0, 3e38, 2.0]), country=np.array(["DE"] * 3))
         settings = served.runtime.settings
@@ -385,6 +395,12 @@ class TestRefusedRows:
 
 
 class TestInputsThatCannotBeScored:
+    def test_an_option_that_does_not_fit_leaves_nothing_behind(self, settings: Settings, tmp_path: Path) -> None:
+        file, out = written(tmp_path / "rows.csv", payments(20)), tmp_path / "out"
+        with pytest.raises(InputValueError, match="has no column `nope`"):
+            scored(settings, file, out, reference="nope")
+        assert scored(settings, file, out, reference="tx").rows == 20
+
     @pytest.mark.parametrize(
         ("name", "content", "options", "said"),
         [
@@ -392,6 +408,8 @@ class TestInputsThatCannotBeScored:
             ("rows.csv", "Amuont,country\n1,DE\n", {}, "lacks 1 of the columns"),
             ("rows.csv", "amount,country\n1,DE\n2\n", {}, "one cell for each column"),
             ("rows.csv", b"amount,country\n1,\xff\n", {}, "not UTF-8"),
+            ("rows.ndjson", '{"amount": 1, "country": "DE"\n', {}, "Line 1 is not valid JSON"),
+            ("rows.ndjson", "[1]\n", {}, "Line 1 is not a JSON object"),
             ("rows.csv", "amount,amount\n1,2\n", {}, "Duplicate column"),
             ("rows.csv.gz", gzip.compress(b"amount,country\n1,DE\n" * 5_000)[:60], {}, "damaged"),
             ("rows.ndjson", '{"amount": 1, "country": "DE"}\n{"amount"', {}, "Line 2"),
