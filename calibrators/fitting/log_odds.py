@@ -87,16 +87,15 @@ def log_odds_against_rest(logits: Doubles, maxima: Doubles) -> Doubles:
 
 
 def chances_against_rest(logits: Doubles, maxima: Doubles) -> Doubles:
-    """Return the probability of every class in one chunk of logits (n, K), which are overwritten.
+    """Return the probability of every class in one chunk of logits (n, K), which are overwritten by d.
 
     −inf if a class is impossible, +inf if it is certain: a probability that only rounds to 0 or 1 is that number.
     """
     top, shares, rest, rest_log = _shares_in_place(logits, maxima)
     shares[np.arange(len(shares)), top] = 1
     shares /= (1 + rest)[:, None]
-    impossible = logits == -np.inf
-    if impossible.any():
-        shares[impossible] = -np.inf
+    if np.minimum.reduce(logits, axis=None) == -np.inf:
+        shares[logits == -np.inf] = -np.inf
         certain = np.flatnonzero(rest_log == -np.inf)
         shares[certain, top[certain]] = np.inf
     return shares

@@ -28,7 +28,15 @@ class LinearCurves(OneVsRest):
     outputs_: list[Doubles]
 
     def _evaluate(self, scores: Doubles, curve: int) -> Doubles:
-        return interpolate(scores, self.inputs_[curve], self.outputs_[curve])
+        inputs, outputs = self.inputs_[curve], self.outputs_[curve]
+        flat = inputs[1] if len(inputs) > 1 and outputs[1] == outputs[0] else inputs[0]
+        rising = np.flatnonzero(scores > flat)
+        if 5 * len(rising) > 4 * len(scores):
+            return interpolate(scores, inputs, outputs)
+        # Of many classes, most probabilities lie on the flat start of their curve.
+        chances = np.full(len(scores), outputs[0])
+        chances[rising] = interpolate(scores[rising], inputs, outputs)
+        return chances
 
     def _points(self) -> int:
         return sum(map(len, self.inputs_)) if INTERP_ROUNDS_EACH_STEP else 0

@@ -33,8 +33,9 @@ class OneVsRest(Calibrator):
 
     # What the curves read: probabilities, which are faster to find, or log-odds, which do not round to 1.
     _reads_chances: ClassVar[bool] = True
-    # Of more than a few rows, curves are evaluated class by class: each call should have some work to do.
-    _rows_at_once: ClassVar[int] = 2048
+    # Of more than a few rows, curves are evaluated class by class: each call should have some work to do. No power of
+    # two, at whose multiples columns would share few places of the caches.
+    _rows_at_once: ClassVar[int] = 2000
     _stacked: Any = None  # made by the first call for few rows
 
     def _fit(self, rows: LabelledRows) -> None:
@@ -68,31 +69,35 @@ class OneVsRest(Calibrator):
             chances = self._all_chances(known)
         if not every:
             np.copyto(chances, scores > 0, where=~finite)
-        return chances if self.classes_ == 2 else normalise_in_place(chances, logits, maxima)
+        return chances if self.classes_ == 2 else normalise_in_place(chances, logits, np.zeros_like(maxima))
 
     def _all_chances(self, scores: Doubles) -> Doubles:
-        """Return probabilities (n, K) of finite scores (n, K)."""
+        """Return probabilities (n, K) of finite scores (n, K), which are overwritten: fresh memory costs time."""
         if len(scores) <= FEW_ROWS and (self._stacked is not None or 0 < self._points() <= _MOST_STACKED):
             if self._stacked is None:
                 self._stacked = self._stack()
             together = self._evaluate_stacked(self._stacked, scores)
             if together is not None:
                 return together
-        chances = np.empty_like(scores)
         # Contiguous per class, which is faster to read than a column.
         for k, column in enumerate(np.ascontiguousarray(scores.T)):
-            chances[:, k] = self._evaluate(column, k)
-        return chances
+            scores[:, k] = self._evaluate(column, k)
+        return scores
 
     def _scores(self, logits: Doubles, maxima: Doubles) -> Doubles:
         """Return what the curves read of one chunk (n, K), the same bits as in the fit.
 
-        Of two classes that is (n, 1), of class 1 alone, else (n, K). A class that is impossible or certain has −inf or
-        +inf.
+        Of two classes that is (n, 1), of class 1 alone, else (n, K), and the row's maximum is taken off the logits. A
+        class that is impossible or certain has −inf or +inf.
         """
         if self.classes_ == 2:
             return self._of_margins(_margins(logits)[:, None])
-        return (chances_against_rest if self._reads_chances else log_odds_against_rest)(logits.copy(), maxima)
+        if self._reads_chances:
+            return chances_against_rest(logits, maxima)
+        scores = log_odds_against_rest(logits.copy(), maxima)
+        with np.errstate(over="ignore"):
+            logits -= maxima
+        return scores
 
     def _of_margins(self, margins: Doubles) -> Doubles:
         """Return what the curves read of log-odds of class 1 of two, any shape."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from candor.contract.documents import Answer, Body, Interval, Text
+from candor.contract.times import Time
 
 MOST_BACKTESTED: Final = 50_000
 """Maximum number of rows in a backtest."""
@@ -21,8 +22,8 @@ class BacktestRequest(Body):
     against: Text | None = Field(
         None, description="Policy whose decisions are shown beside; default: the one of the same name."
     )
-    since: AwareDatetime | None = Field(None, description="Predictions made at or after this time.")
-    until: AwareDatetime | None = Field(None, description="Predictions made before this time.")
+    since: Time | None = Field(None, description="Predictions made at or after this time.")
+    until: Time | None = Field(None, description="Predictions made before this time.")
     rows: int = Field(
         20_000,
         ge=1,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import AwareDatetime, ConfigDict, FailFast, Field
+from pydantic import ConfigDict, FailFast, Field
 
 from candor.contract.documents import Answer, Body, Entry, Text
+from candor.contract.times import Time
 
 MOST_ITEMS: Final = 10_000
 """Maximum number of items in one request."""
@@ -19,7 +20,7 @@ class FeedbackEntry(Entry):
     reference: Text | None = Field(None, max_length=200, description="Your own id of the row.")
     label: str = Field(description="True label, one of the model's label names.")
     source: Text = Field("client", max_length=100, description="Source of the label: reviewer, system, client …")
-    labelled_at: AwareDatetime | None = Field(None, description="When the label became known; default: now.")
+    labelled_at: Time | None = Field(None, description="When the label became known; default: now.")
 
 
 class FeedbackRequest(Body):

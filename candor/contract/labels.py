@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
-    AwareDatetime,
     BeforeValidator,
     ConfigDict,
     FailFast,
@@ -18,6 +17,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from candor.contract.documents import Answer, Body, Entry, Text
 from candor.contract.feedback import FeedbackStatus
 from candor.contract.predictions import AppliedPolicy, Decision, RowsRequest
+from candor.contract.times import Time
 
 MOST_ROWS: Final = 1_000
 """Maximum number of rows in one request of labels."""
@@ -96,7 +96,7 @@ class LabelsEntry(Entry):
         "left out stays unknown.",
     )
     source: Text = Field("client", max_length=100, description="Source of the labels: reviewer, system, client …")
-    labelled_at: AwareDatetime | None = Field(None, description="When the labels became known; default: now.")
+    labelled_at: Time | None = Field(None, description="When the labels became known; default: now.")
 
 
 class LabelsFeedback(Body):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from pydantic import AwareDatetime, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from candor.contract.certificates import PolicyCertificates
 from candor.contract.changes import DecisionChanges
 from candor.contract.documents import Answer, Body, Interval, Text
+from candor.contract.times import Time
 
 MOST_ESTIMATED: Final = 200_000
 """Maximum number of predictions to estimate class frequencies from."""
@@ -19,8 +20,8 @@ LEAST_ESTIMATED: Final = 100
 class PriorShiftEstimate(Body):
     """Recent predictions, labelled or not, to estimate the class frequencies from."""
 
-    since: AwareDatetime | None = Field(None, description="Predictions made at or after this time.")
-    until: AwareDatetime | None = Field(None, description="Predictions made before this time.")
+    since: Time | None = Field(None, description="Predictions made at or after this time.")
+    until: Time | None = Field(None, description="Predictions made before this time.")
     rows: int = Field(
         20_000,
         ge=LEAST_ESTIMATED,

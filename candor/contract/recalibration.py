@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from pydantic import AwareDatetime, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from candor.contract.certificates import PolicyCertificates, Thresholds
@@ -12,6 +12,7 @@ from candor.contract.changes import DecisionChanges
 from candor.contract.documents import Answer, Body, Text
 from candor.contract.gate import Gate, GateMode
 from candor.contract.metrics import ConfidenceHistogram, Decomposition, MetricChange, Reliability
+from candor.contract.times import Time
 from candor.contract.traffic import TrafficChange
 
 Mode = Literal["dry_run", "propose", "activate"]
@@ -34,8 +35,8 @@ class ImplicitNegative(Body):
 class FeedbackSource(Body):
     """The labelled traffic to recalibrate on."""
 
-    since: AwareDatetime | None = Field(None, description="Predictions made at or after this time.")
-    until: AwareDatetime | None = Field(None, description="Predictions made before this time.")
+    since: Time | None = Field(None, description="Predictions made at or after this time.")
+    until: Time | None = Field(None, description="Predictions made before this time.")
     unknown_propensity: UnknownPropensity = Field(
         "exclude", description="Whether labels that were not sought may enter the fit. They never certify or gate."
     )

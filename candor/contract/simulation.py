@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pydantic import AwareDatetime, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from candor.contract.certificates import PolicyCertificates
 from candor.contract.changes import Volume
 from candor.contract.documents import Answer, Body, Interval, Text
+from candor.contract.times import Time
 
 MOST_SIMULATED: Final = 50_000
 """Maximum number of rows in a simulation."""
@@ -35,8 +36,8 @@ class SimulationRequest(Body):
     against: Text | None = Field(
         None, description="Policy in force to compare with; default: the one of the same name, if any."
     )
-    since: AwareDatetime | None = Field(None, description="Predictions made at or after this time.")
-    until: AwareDatetime | None = Field(None, description="Predictions made before this time.")
+    since: Time | None = Field(None, description="Predictions made at or after this time.")
+    until: Time | None = Field(None, description="Predictions made before this time.")
     rows: int = Field(
         20_000,
         ge=1,

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from candor.contract.expressions import LARGEST_AMOUNT
 from service.errors import InputTypeError, InputValueError
-from service.places import Place
+from service.places import Place, kind_of
 
 AMOUNTS: Final = "amounts"
 _NUMBERS: Final = (float, int)  # by type: true is not a number
@@ -45,7 +45,7 @@ def check_amount(amount: Any, where: Place | str | None = None) -> float:
     """
     if type(amount) not in _NUMBERS:
         raise InputTypeError(
-            "An amount must be a number.", where=where, found=type(amount).__name__, expected="a number or null"
+            "An amount must be a number.", where=where, found=kind_of(amount), expected="a number or null"
         )
     if not 0 <= amount <= LARGEST_AMOUNT:  # false for NaN
         raise InputValueError(

@@ -18,7 +18,7 @@ from bundle.images import decode_image, pixels_of
 from bundle.table import Cell
 from service.errors import InputTypeError, InputValueError
 from service.inference.inputs import Encoder
-from service.places import in_body
+from service.places import in_body, kind_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -147,7 +147,7 @@ def encode_rows(
                 raise InputTypeError(
                     f"The value of column {name!r} has an unsupported type.",
                     where=in_body("inputs", index),
-                    found=type(value).__name__,
+                    found=kind_of(value),
                     expected="a number, a text, or null for a missing value",
                 )
     return by_row(rows, partial(encoder.encode, spec=spec, absent=absent))

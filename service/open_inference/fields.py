@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from service.errors import InputTypeError
-from service.places import Place, in_body
+from service.places import Place, in_body, kind_of
 
 _WHOLE: Final = in_body()
-_KINDS: Final = {dict: "object", list: "array", str: "string", bool: "boolean", int: "number", float: "number"}
 
 
 def parameters(document: dict[str, Any], where: Place = _WHOLE) -> dict[str, Any]:
@@ -54,12 +53,3 @@ def text(document: dict[str, Any], key: str, where: Place) -> str | None:
     if value is not None and not isinstance(value, str):
         raise InputTypeError(f"`{key}` must be a string.", where=where, found=kind_of(value), expected="string")
     return value
-
-
-def kind_of(value: Any) -> str:
-    """Return the JSON type of a value.
-
-    >>> kind_of([]), kind_of(True), kind_of(1.5), kind_of(None)
-    ('array', 'boolean', 'number', 'null')
-    """
-    return _KINDS.get(type(value), "null")

@@ -18,10 +18,9 @@ from service.inference.inputs import NOTHING, Beyond, Encoder
 from service.inference.names import check_name
 from service.inference.per_row import NOTHING_SAID, PER_ROW, PerRow
 from service.open_inference import fields, named, parameters
-from service.open_inference.fields import kind_of
 from service.open_inference.named import INPUT
 from service.open_inference.tensor import InputTensor, raw_tensor
-from service.places import Place, in_body, in_header
+from service.places import Place, in_body, in_header, kind_of
 
 MOST_BESIDE: Final = len(PER_ROW)
 """Maximum number of tensors beside the model's own, and those of challengers."""

@@ -22,8 +22,7 @@ from service.inference.nested import has_booleans
 from service.open_inference import parameters
 from service.open_inference.datatypes import BOOL, DATATYPES, Datatype, accepted, from_bfloat16, without_loss
 from service.open_inference.errors import rows_of_the_tensor
-from service.open_inference.fields import kind_of
-from service.places import Place, in_body
+from service.places import Place, in_body, kind_of
 
 _MAX_AXES: Final = 32
 _INTEGERS: Final = frozenset({int})

@@ -33,7 +33,7 @@ from service.inference.names import check_name
 from service.inference.nested import array_of, has_booleans
 from service.inference.per_row import NAMES, NOTHING_SAID, PER_ROW, PerRow
 from service.operations.predicting import LARGE
-from service.places import in_body
+from service.places import in_body, kind_of
 from service.rest.bodies import check_values
 from service.rest.multipart import parts_of
 from service.rest.npy import read_npy
@@ -56,15 +56,6 @@ MEDIA_TYPES = {
 }
 """Content types that a model accepts, by the kind of its input."""
 
-_JSON_NAMES = {
-    "str": "a string",
-    "dict": "an object",
-    "list": "an array",
-    "int": "a number",
-    "float": "a number",
-    "bool": "true or false",
-    "NoneType": "null",
-}
 _FIELDS = ("inputs", *PER_ROW)
 _PER_VALUE: Final = 4  # commas and brackets of a number in the deepest nesting, twice
 _PER_EXAMPLE: Final = 32  # and of an example besides its numbers: its names, say, with commas in them
@@ -162,7 +153,7 @@ def load_json(body: bytes) -> dict[str, Any]:
             expected="a JSON object (NaN and Infinity are not JSON)",
         ) from error
     if not isinstance(document, dict):
-        raise MalformedBodyError("The body must be a JSON object.", found=type(document).__name__, expected="object")
+        raise MalformedBodyError("The body must be a JSON object.", found=kind_of(document), expected="object")
     return document
 
 
@@ -242,7 +233,7 @@ def of_document(
     rows = document[field]
     if not isinstance(rows, list):
         raise InputTypeError(
-            f"`{field}` must be an array.", where=in_body(field), found=type(rows).__name__, expected="array"
+            f"`{field}` must be an array.", where=in_body(field), found=kind_of(rows), expected="array"
         )
     if not rows:
         raise InputShapeError(
@@ -272,7 +263,7 @@ def of_document(
         raise InputTypeError(
             "The model takes rows of named values.",
             where=in_body("inputs", 0),
-            found=_JSON_NAMES[first.__name__],
+            found=kind_of(rows[0]),
             expected='an object: {"NAME": value, …}',
         )
     inputs = array_of(rows, spec, nan_is_missing=isinstance(encoder, Columns), booleans=booleans)
@@ -286,8 +277,8 @@ def _check_alike(rows: list[Any], kind: type, max_rows: int) -> None:
             raise InputTypeError(
                 "The inputs are not all of the same kind.",
                 where=in_body("inputs", index),
-                found=_JSON_NAMES[type(row).__name__],
-                expected=f"{_JSON_NAMES[kind.__name__]}, like the first input",
+                found=kind_of(row),
+                expected=f"{kind_of(kind())}, like the first input",
             )
 
 

@@ -17,7 +17,7 @@ from starlette.routing import Match
 
 from service import errors
 from service.errors import CandorError
-from service.places import Place, in_body, in_query
+from service.places import Place, in_body, in_query, kind_of
 from service.rest.bodies import ClientGoneError, Scope
 from service.rest.compression import ENCODINGS
 from service.rest.paths import V2
@@ -52,7 +52,18 @@ _STATUS: dict[type[CandorError], int] = {
     errors.UpstreamSlowError: 504,
 }
 _LONGEST_ECHO = 500  # characters of client data in an error
-_NO_OBJECT = ("model_type", "model_attributes_type", "dict_type")  # Pydantic's messages name our classes
+_OBJECT = "This must be a JSON object", "object"
+_SAID = {  # where pydantic's own words name our classes, or are no help
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), _OBJECT),
+    "missing": ("This field is required", "a value"),
+    "extra_forbidden": ("This field is unknown", "no such field"),
+    "too_short": ("There are too few items", "at least {min_length}"),
+    "too_long": ("There are too many items", "at most {max_length}"),
+    "string_too_short": ("The text is too short", "at least {min_length} characters"),
+    "string_too_long": ("The text is too long", "at most {max_length} characters"),
+    "string_pattern_mismatch": ("The text has characters that are not allowed here, or another form", "{pattern}"),
+}
+_MOST_NAMES = 20
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
@@ -155,13 +166,23 @@ def invalid(first: Mapping[str, Any], content_type: str = "application/json") ->
         return errors.UnsupportedMediaTypeError(
             "The endpoint accepts JSON only.", found=content_type, expected=["application/json"]
         )
-    said = "This must be a JSON object" if first["type"] in _NO_OBJECT else first["msg"]
+    said, expected = _SAID.get(first["type"], (first["msg"], ""))
+    context = first.get("ctx", {})
     return errors.InputError(
         f"{said}.",
         where=where,
-        found=found if isinstance(found, str | int | float | bool) else type(found).__name__,
-        expected=first.get("ctx", {}).get("expected", said),
+        found=_shown(found, first["type"]),
+        expected=context.get("expected") or expected.format(**context) or first["msg"].removeprefix("Input should be "),
     )
+
+
+def _shown(found: Any, kind: str) -> Any:
+    """Return what was found where pydantic has an error, as clients may read it."""
+    if kind == "missing" and isinstance(found, Mapping):
+        return sorted(map(str, found))[:_MOST_NAMES]
+    if kind in ("too_short", "too_long") and isinstance(found, list):
+        return f"{len(found)} items"
+    return found if isinstance(found, str | int | float | bool) else kind_of(found)
 
 
 def problem(error: CandorError) -> Response:

@@ -144,8 +144,8 @@ def _csv(stream: BinaryIO, names: Collection[str]) -> Iterator[Record]:
             raise MalformedBodyError(
                 f"Line {line} does not have as many cells as the header.",
                 where=f"line {line}, column {min(len(row), len(header)) + 1}",
-                found=f"{len(row)} cells",
-                expected=f"{len(header)}: {', '.join(header)}",
+                found=f"cells: {len(row)}",
+                expected=f"cells: {len(header)} ({', '.join(header)})",
                 remedy='Put a cell that contains a comma in quotation marks, "…".',
             )
         yield Record(line, {name: cell for name, cell in zip(header, row, strict=True) if cell}, "column")

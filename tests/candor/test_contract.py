@@ -24,7 +24,7 @@ from candor.contract.certificates import SolvedPolicy
 from candor.contract.challengers import Challenger, ChallengerComparison, ChallengerPage
 from candor.contract.documents import Answer
 from candor.contract.erasure import Erasure
-from candor.contract.feedback import FeedbackReceipt
+from candor.contract.feedback import FeedbackEntry, FeedbackReceipt
 from candor.contract.health import Health, Liveness
 from candor.contract.jobs import Job, JobPage, ProposedJob
 from candor.contract.kserve import InstancePredictions, ModelReadiness
@@ -488,3 +488,9 @@ def test_thousands_of_unknown_fields_are_one_error() -> None:
     ]
     with pytest.raises(ValidationError, match="typo"):
         SimulationRequest.model_validate({"typo": 1})
+
+
+@pytest.mark.parametrize("time", [5, 1_700_000_000, 1.7e9, True, "1700000000", "-5", "1.7"])
+def test_a_number_is_no_time(time: object) -> None:
+    with pytest.raises(ValidationError, match="a text with its zone"):
+        FeedbackEntry.model_validate({"prediction_id": "x", "label": "1", "labelled_at": time})

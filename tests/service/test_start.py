@@ -87,6 +87,8 @@ class TestProcess:
             ({"provider": "cuda"}, "cuda provider was requested"),
             ({"provider": "tpu"}, "CANDOR_PROVIDER"),
             ({"threads": "0"}, "CANDOR_THREADS"),
+            ({"workers": "few"}, "CANDOR_WORKERS: Input should be a valid integer"),
+            ({"workers": "few"}, "or: Input should be 'auto'"),
             ({"threads": "4096"}, "more threads than processors"),
             ({"database_url": "sqlite://"}, "Unusable configuration"),
             ({"database_url": "nonsense"}, "Unusable configuration"),

@@ -121,3 +121,11 @@ def test_predicting_requires_its_scope(service: Any, digits: Any) -> None:
     assert until(lambda: service.http.post(PATH, json=body).status_code == 401)  # the first key has been noticed
     asked = [service.http.post(PATH, json=body, headers={"authorization": f"Bearer {key}"}) for key in made]
     assert [response.status_code for response in asked] == [200, 403]
+
+
+def test_an_unknown_field_is_named_beside_those_of_the_protocol(shared: Any, digits: Any) -> None:
+    body = {"instances": digits.images[:1].tolist(), "signature_name": "x"}
+    document = shared.http.post(PATH, json=body).json()
+    assert (document["status"], document["where"]) == (400, "/signature_name")
+    assert document["found"] == ["instances", "signature_name"]
+    assert document["expected"][0] == "instances"
