@@ -61,15 +61,12 @@ class OneVsRest(Calibrator):
         finite = np.isfinite(scores)
         every = bool(finite.all())
         known = scores if every else np.where(finite, scores, 0.0)
-        if self.classes_ == 2:
-            chances = np.stack(self._both_chances(known[:, 0]), axis=1)
-            scores = np.hstack([-scores, scores])
-            finite = np.broadcast_to(finite, scores.shape)
-        else:
-            chances = self._all_chances(known)
+        binary = self.classes_ == 2
+        chances = np.stack(self._both_chances(known[:, 0]), axis=1) if binary else self._all_chances(known)
         if not every:
-            np.copyto(chances, scores > 0, where=~finite)
-        return chances if self.classes_ == 2 else normalise_in_place(chances, logits, np.zeros_like(maxima))
+            signs = np.hstack([-scores, scores]) if binary else scores
+            np.copyto(chances, signs > 0, where=np.isinf(signs))
+        return chances if binary else normalise_in_place(chances, logits, np.zeros_like(maxima))
 
     def _all_chances(self, scores: Doubles) -> Doubles:
         """Return probabilities (n, K) of finite scores (n, K), which are overwritten: fresh memory costs time."""
