@@ -31,6 +31,8 @@ def test_they_are_refused(shared: Any, method: str, path: str) -> None:
         assert (document["status"], document["where"], document["found"]) == (422, f"?{name}", name)
 
 
-@pytest.mark.parametrize("path", ["/v1/jobs?limit=3&state=running", "/v1/models/digits/revisions?limit=5"])
+@pytest.mark.parametrize(
+    "path", ["/v1/jobs?limit=3&state=running", "/v1/models/digits/revisions?limit=5", "/v2/health/ready?x"]
+)
 def test_those_that_there_are_may_be_given(shared: Any, path: str) -> None:
     assert shared.http.get(path).status_code == 200
