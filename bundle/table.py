@@ -174,7 +174,7 @@ class Column:
             raise RowError(
                 f"a value in column {self.name!r} is {'too large' if large else 'not a number'}",
                 found=repr(value)[:100],
-                expected=f"a number of at most {LARGEST:.3g}, or a missing value",
+                expected=f"a number of at most {LARGEST:.3g}" if large else "a finite number or a missing value",
                 refused=(self.name, "invalid"),
             )
         return number

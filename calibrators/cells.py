@@ -33,9 +33,14 @@ def named_columns(columns: ColumnValues) -> dict[str, Any]:
     """Return columns by name.
 
     Raises:
-        CalibrationDataError: They are neither a mapping nor a data frame, or there are none.
+        CalibrationDataError: They are neither a mapping nor a data frame, there are none, or two have one name.
     """
-    named = {str(name): values for name, values in columns.items()} if hasattr(columns, "items") else {}
+    pairs = [(str(name), values) for name, values in columns.items()] if hasattr(columns, "items") else []
+    named = dict(pairs)
+    if len(named) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise CalibrationDataError("Duplicate column", where="columns", found=repr(twice), expected="distinct names")
     if not named:
         raise CalibrationDataError(
             "Bad columns", where="columns", found=shown(columns), expected="at least one named column"
@@ -97,7 +102,7 @@ class Cells:
             CalibrationDataError: The values are not of the column's kind, or not one per row.
         """
         column = _values(self.name, values, rows)
-        if not (column != None).any():  # noqa: E711 — of an array, all of it missing
+        if not ((column != None) & (column == column)).any():  # noqa: E711 — of an array, all of it missing
             return np.zeros(len(column), np.int64)
         if (column.dtype == np.float64) is (self.texts is not None):
             found = "numbers" if column.dtype == np.float64 else "texts"
@@ -157,17 +162,21 @@ def _values(name: str, values: ArrayLike | Sequence[str | None], rows: int) -> n
         return _finite(given.astype(np.float64), where)
     if given.dtype.kind == "U":
         return given.astype(np.object_)
-    kinds = {type(value) for value in given.tolist()} if given.dtype.kind == "O" else {given.dtype.type}
-    if {str, float} <= kinds:  # NaN is how pandas marks missing texts
-        there = [None if isinstance(value, float) and math.isnan(value) else value for value in given.tolist()]
-        given, kinds = np.array(there, np.object_), {type(value) for value in there}
+    cells = given.tolist()
+    if any(isinstance(value, str) for value in cells):  # NaN is how pandas marks missing texts
+        cells = [str(value) if isinstance(value, str) else None if _is_nan(value) else value for value in cells]
+    kinds = {type(value) for value in cells}
     if kinds <= {str, type(None)}:
-        return given
+        return np.array(cells, np.object_)
     if kinds <= {int, float, type(None)}:
-        numbers = [np.nan if value is None else float(value) for value in given.tolist()]
+        numbers = [np.nan if value is None else float(value) for value in cells]
         return _finite(np.array(numbers, np.float64), where)
     found = ", ".join(sorted(kind.__name__ for kind in kinds))
     raise CalibrationDataError("Wrong type", where=where, found=found, expected="numbers, or texts; None is missing")
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float | np.floating) and math.isnan(value)
 
 
 def _finite(column: Doubles, where: str) -> Doubles:

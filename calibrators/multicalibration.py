@@ -163,7 +163,7 @@ class Multicalibration:
         return self
 
     def predict_proba(self, logits: ArrayLike, columns: ColumnValues) -> Floats:
-        """Return calibrated probabilities (N, 2) float64. A class that the base calibrator excludes stays at 0.
+        """Return calibrated probabilities (N, 2) float64. A class with a logit of −inf has 0, any other more.
 
         Args:
             logits: (N, 2) raw scores.
@@ -175,15 +175,12 @@ class Multicalibration:
         """
         self._check_fitted()
         matrix = as_matrix(logits, "logits")
-        base = self.base_.predict_proba(matrix).astype(np.float64)
+        z = _log_odds(self.base_.predict_proba(matrix))
         codes = self._codes(columns, len(matrix))
-        if not self._steps:
-            return base
-        z = _log_odds(base)
         for step in self._steps:
             z = step.applied(z, codes[step.column])
-        certain = (base == 0).any(axis=1, keepdims=True)
-        return np.where(certain, base, np.stack([scipy.special.expit(-z), scipy.special.expit(z)], axis=1))
+        z = np.where(np.isneginf(matrix[:, 0]), np.inf, np.where(np.isneginf(matrix[:, 1]), -np.inf, z))
+        return np.stack([scipy.special.expit(-z), scipy.special.expit(z)], axis=1)
 
     def cells(
         self,

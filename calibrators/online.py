@@ -12,6 +12,7 @@ from calibrators.errors import CalibrationDataError, shown
 from calibrators.validation import check_count
 
 _SLOPES: Final = np.geomspace(0.1, 5.0, 18)
+_LARGEST = 1e6  # log-odds
 _SHIFTS: Final = np.linspace(-6.0, 6.0, 37)
 
 
@@ -103,6 +104,7 @@ class OnlinePlatt:
         self._counts[bin_] += 1
         self._hits[bin_] += label
         logs = self._logs + likelihoods
+        logs -= logs.max()  # else the sum would be rounded away where all are very small
         logs -= np.logaddexp.reduce(logs)
         if self.share > 0:
             logs = np.logaddexp(logs + math.log1p(-self.share), math.log(self.share / len(logs)))
@@ -120,8 +122,8 @@ class OnlinePlatt:
             raise CalibrationDataError("Bad label", where="label", found=shown(label), expected="0 or 1")
         if isinstance(logit, bool) or not isinstance(logit, int | float | np.number) or not math.isfinite(logit):
             raise CalibrationDataError("Bad logit", where="logit", found=shown(logit), expected="a finite number")
-        with np.errstate(over="ignore"):
-            scores = self.slopes * float(logit) + self.shifts
+        with np.errstate(over="ignore"):  # a sum of many losses must stay finite
+            scores = np.clip(self.slopes * float(logit) + self.shifts, -_LARGEST, _LARGEST)
         return np.asarray(-np.logaddexp(0, -scores if label == 1 else scores))
 
     def regret_bound(self, labels: int, changes: int = 0) -> float:

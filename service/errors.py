@@ -518,3 +518,23 @@ def error_from_document(document: dict[str, Any]) -> CandorError:
         expected=document["expected"],
         remedy=document["remedy"],
     )
+
+
+_KINDS = {
+    dict: "object",
+    list: "array",
+    str: "string",
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    type(None): "null",
+}
+
+
+def kind_of(value: Any) -> str:
+    """Return the JSON type of a value; of a value that JSON has not, the name of its class.
+
+    >>> kind_of([]), kind_of(True), kind_of(1.5), kind_of(None), kind_of(b"")
+    ('array', 'boolean', 'number', 'null', 'bytes')
+    """
+    return _KINDS.get(type(value), type(value).__name__)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Literal
-
-_KINDS: Final = {dict: "object", list: "array", str: "string", bool: "boolean", int: "number", float: "number"}
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +74,3 @@ def in_query(name: str) -> Place:
 def in_header(name: str) -> Place:
     """Return a header."""
     return Place("header", (name,))
-
-
-def kind_of(value: Any) -> str:
-    """Return the JSON type of a value.
-
-    >>> kind_of([]), kind_of(True), kind_of(1.5), kind_of(None)
-    ('array', 'boolean', 'number', 'null')
-    """
-    return _KINDS.get(type(value), "null")

@@ -177,7 +177,7 @@ def train_command(
         what = "the default model" if given.model == "auto" else given.model
         folder = None if no_log or not leads() else log or _run_folder(given, keep)
         if folder is not None:
-            check_folder(folder)
+            check_folder(folder, "for the log")
         if keep is not None and keep.is_dir():
             raise ConfigurationError(f"--keep {keep} is a folder, expected a file")
         with progress(f"Training {what} on {given.dataset}", given.epochs) as shown, ExitStack() as stack:

@@ -31,17 +31,20 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
         unfinished.unlink(missing_ok=True)
 
 
-def check_folder(folder: Path) -> None:
-    """Raise ConfigurationError, before any work, if no file can be written below a folder; it need not exist yet."""
+def check_folder(folder: Path, use: str = "for new bundles") -> None:
+    """Raise ConfigurationError, before any work, if no file can be written below a folder; it need not exist yet.
+
+    Args:
+        folder: The folder.
+        use: What it is for.
+    """
     place = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    if not place.is_dir():
-        raise ConfigurationError(f"{place} is a file, expected a folder")
     try:
         with tempfile.TemporaryFile(dir=place):
             pass
     except OSError as error:
         raise ConfigurationError(
-            f"{folder} cannot be written ({place}: {error.strerror}), expected a folder for new bundles"
+            f"{folder} cannot be written ({place}: {error.strerror}), expected a folder {use}"
         ) from error
 
 

@@ -19,6 +19,7 @@ A loss is a function of logits and labels with coefficients as keyword-only argu
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
@@ -33,7 +34,7 @@ from training.errors import ConfigurationError
 
 GROUPS = {"model": "candor.models", "loss": "candor.losses"}
 # Where a line is not that of a model or a loss of your own.
-_NOT_THEIRS = (str(Path(__file__).parent), "site-packages", "<frozen")
+_NOT_THEIRS = (f"{Path(__file__).parent}{os.sep}", f"{os.sep}torch{os.sep}", "<frozen")
 
 
 def look_up(kind: str, registry: Mapping[str, Any], name: str) -> Any:

@@ -47,7 +47,7 @@ def poor(reference: Reference, calibrator: Calibrator) -> list[str]:
         problems.append(
             f"The calibrator {fitted.name} is at its {'lower' if low else 'upper'} bound, {fitted.temperature_:g}: "
             + (
-                "the model is right on the fit rows, so they do not show how confident it may be. More of them may."
+                "the model makes no errors on the fit rows, so they do not determine its confidence. Use more fit rows."
                 if low
                 else "the scores carry no confidence, or the fit rows do not determine it."
             )

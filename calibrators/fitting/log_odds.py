@@ -45,8 +45,8 @@ class RowTotals:
             below -= np.log1p(self.rest[part] - np.exp(below))
         return np.where(self.top[part] == k, -self.rest_log[part], below)
 
-    def chances(self, logits: Doubles, k: int, part: slice) -> Doubles:
-        """Return probabilities (n,) of class ``k``, equal to `chances_against_rest` to the last bit."""
+    def probabilities(self, logits: Doubles, k: int, part: slice) -> Doubles:
+        """Return probabilities (n,) of class ``k``, equal to `probabilities_against_rest` to the last bit."""
         with np.errstate(over="ignore"):
             below = logits - self.maxima[part]
         top, certain = self.top[part] == k, self.rest_log[part] == -np.inf
@@ -86,7 +86,7 @@ def log_odds_against_rest(logits: Doubles, maxima: Doubles) -> Doubles:
     return logits
 
 
-def chances_against_rest(logits: Doubles, maxima: Doubles) -> Doubles:
+def probabilities_against_rest(logits: Doubles, maxima: Doubles) -> Doubles:
     """Return the probability of every class in one chunk of logits (n, K), which are overwritten by d.
 
     −inf if a class is impossible, +inf if it is certain: a probability that only rounds to 0 or 1 is that number.

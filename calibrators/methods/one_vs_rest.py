@@ -13,7 +13,7 @@ import scipy
 from calibrators.arrays import Doubles
 from calibrators.calibrator import Calibrator
 from calibrators.chunks import check_label_logits, class_columns, logit_chunks, row_chunks
-from calibrators.fitting.log_odds import chances_against_rest, log_odds_against_rest, row_totals
+from calibrators.fitting.log_odds import log_odds_against_rest, probabilities_against_rest, row_totals
 from calibrators.softmax import normalise_in_place
 from calibrators.validation import LabelledRows
 
@@ -32,7 +32,7 @@ class OneVsRest(Calibrator):
     """
 
     # What the curves read: probabilities, which are faster to find, or log-odds, which do not round to 1.
-    _reads_chances: ClassVar[bool] = True
+    _reads_probabilities: ClassVar[bool] = True
     # Of more than a few rows, curves are evaluated class by class: each call should have some work to do. No power of
     # two, at whose multiples columns would share few places of the caches.
     _rows_at_once: ClassVar[int] = 2000
@@ -62,13 +62,13 @@ class OneVsRest(Calibrator):
         every = bool(finite.all())
         known = scores if every else np.where(finite, scores, 0.0)
         binary = self.classes_ == 2
-        chances = np.stack(self._both_chances(known[:, 0]), axis=1) if binary else self._all_chances(known)
+        chances = np.stack(self._both_probabilities(known[:, 0]), axis=1) if binary else self._all_probabilities(known)
         if not every:
             signs = np.hstack([-scores, scores]) if binary else scores
             np.copyto(chances, signs > 0, where=np.isinf(signs))
         return chances if binary else normalise_in_place(chances, logits, np.zeros_like(maxima))
 
-    def _all_chances(self, scores: Doubles) -> Doubles:
+    def _all_probabilities(self, scores: Doubles) -> Doubles:
         """Return probabilities (n, K) of finite scores (n, K), which are overwritten: fresh memory costs time."""
         if len(scores) <= FEW_ROWS and (self._stacked is not None or 0 < self._points() <= _MOST_STACKED):
             if self._stacked is None:
@@ -89,8 +89,8 @@ class OneVsRest(Calibrator):
         """
         if self.classes_ == 2:
             return self._of_margins(_margins(logits)[:, None])
-        if self._reads_chances:
-            return chances_against_rest(logits, maxima)
+        if self._reads_probabilities:
+            return probabilities_against_rest(logits, maxima)
         scores = log_odds_against_rest(logits.copy(), maxima)
         with np.errstate(over="ignore"):
             logits -= maxima
@@ -98,7 +98,7 @@ class OneVsRest(Calibrator):
 
     def _of_margins(self, margins: Doubles) -> Doubles:
         """Return what the curves read of log-odds of class 1 of two, any shape."""
-        if not self._reads_chances:
+        if not self._reads_probabilities:
             return margins
         return np.where(np.isfinite(margins), scipy.special.expit(margins), margins)
 
@@ -112,14 +112,14 @@ class OneVsRest(Calibrator):
             yield 1, self._of_margins(_labelled_margins(rows))
             return
         totals = row_totals(rows)
-        read = totals.chances if self._reads_chances else totals.log_odds
+        read = totals.probabilities if self._reads_probabilities else totals.log_odds
         for k, column in class_columns(rows.logits):
             scores = np.empty(len(column))
             for part in row_chunks(len(column), 1):
                 scores[part] = read(column[part].astype(np.float64), k, part)
             yield k, scores
 
-    def _both_chances(self, scores: Doubles) -> tuple[Doubles, Doubles]:
+    def _both_probabilities(self, scores: Doubles) -> tuple[Doubles, Doubles]:
         """Return the probabilities (n,) of classes 0 and 1 of two, by the curve of class 1, of finite scores (n,)."""
         chance = self._evaluate(scores, 0)
         return 1 - chance, chance

@@ -31,8 +31,8 @@ class VennAbers(OneVsRest):
     without weights, a heuristic with weights, and one-vs-rest for more classes. Their distance shows how far the data
     settle the matter. `predict_proba` gives the one probability with the least regret in log loss, p1 / (1 − p0 + p1),
     never 0 or 1; `bounds` gives the two. With two classes there is one curve, for class 1; with more, one per class,
-    and rows are divided by their sum. Log-odds within 2e-6 of one of the fit, and nearer to it than to the next, count
-    as that one: another rounding of a score changes nothing.
+    and rows are divided by their sum. Log-odds within 2e-6 of one of the fit, and far nearer to it than to the next,
+    count as that one: another rounding of a score changes nothing.
 
     The fit takes one sort and two passes over the corners of the cumulative sum diagram: N log N. A curve holds up to 4
     N numbers: with many rows and many classes `isotonic` stays far smaller.
@@ -68,7 +68,7 @@ class VennAbers(OneVsRest):
 
     name: ClassVar[str] = "venn_abers"
     preserves_order: ClassVar[bool] = True
-    _reads_chances: ClassVar[bool] = False
+    _reads_probabilities: ClassVar[bool] = False
 
     zeros_: list[Doubles]
     ones_: list[Doubles]
@@ -139,7 +139,7 @@ class VennAbers(OneVsRest):
     def _evaluate(self, scores: Doubles, curve: int) -> Doubles:
         return _merged(*self._both(scores, curve))[0]
 
-    def _both_chances(self, scores: Doubles) -> tuple[Doubles, Doubles]:
+    def _both_probabilities(self, scores: Doubles) -> tuple[Doubles, Doubles]:
         chance, rest = _merged(*self._both(scores, 0))
         return rest, chance
 
@@ -194,13 +194,15 @@ def _curves(document: Document, inputs: str, outputs: str, count: int) -> list[D
 def _beside(inputs: Doubles) -> tuple[Doubles, Doubles]:
     """Return the ends (U,) of the scores that count as equal to each input (U,): other roundings of it.
 
-    They are 2e-6 away, or half the way to the next input; of neighbouring numbers, no way at all.
+    They are 2e-6 away, or a quarter of the way to the next input; of neighbouring numbers, no way at all, so that no
+    score counts as two of them.
     """
     slack = np.full(len(inputs) + 1, _SLACK)
-    slack[1:-1] = np.minimum(_SLACK, np.diff(inputs) / 2)
+    slack[1:-1] = np.minimum(_SLACK, np.diff(inputs) / 4)
     below, above = inputs - slack[:-1], inputs + slack[1:]
-    below[1:] = np.where(below[1:] > inputs[:-1], below[1:], inputs[1:])
-    above[:-1] = np.where(above[:-1] < inputs[1:], above[:-1], inputs[:-1])
+    apart = above[:-1] < below[1:]
+    above[:-1] = np.where(apart, above[:-1], inputs[:-1])
+    below[1:] = np.where(apart, below[1:], inputs[1:])
     return below, above
 
 

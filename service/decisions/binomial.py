@@ -107,7 +107,7 @@ def lower_share(count: int, of: int, level: float) -> float:
         >>> lower_share(0, 59, 0.05), round(lower_share(59, 59, 0.05), 3)
         (0.0, 0.95)
     """
-    return 1.0 - upper_share(of - count, of, level)
+    return float(scipy.special.betaincinv(count, of - count + 1.0, level)) if count else 0.0
 
 
 def share_interval(hits: NDArray[np.bool_], group: NDArray[np.intp], level: float = 0.05) -> tuple[float, float]:

@@ -71,6 +71,8 @@ def parse(request: Any, model: Model, served: Served, *, max_rows: int) -> Infer
         }
         where = in_body("inputs", index)
         parameters = _parameters(tensor.parameters, where)
+        if not raw:
+            _check_contents(tensor, where)
         if not raw and tensor.datatype != "BYTES":
             entry["data"] = _numbers(tensor, where)
         else:
@@ -118,6 +120,19 @@ def _raw(tensor: Any, data: bytes, where: Place) -> bytes:
     return data
 
 
+def _check_contents(tensor: Any, where: Place) -> None:
+    """Refuse typed contents of other datatypes than the tensor's."""
+    field = "bytes_contents" if tensor.datatype == "BYTES" else _CONTENTS.get(tensor.datatype)
+    stray = [one.name for one, _ in tensor.contents.ListFields() if one.name != field]
+    if field is not None and stray:
+        raise InputTypeError(
+            f"A tensor of datatype {tensor.datatype} must have its values in `{field}`.",
+            where=where / "contents" / stray[0],
+            found=stray[0],
+            expected=field,
+        )
+
+
 def _texts(texts: Any) -> bytes:
     """Return elements as raw contents: for each, its length in four bytes and its bytes."""
     return b"".join(part for text in texts for part in (len(text).to_bytes(4, "little"), text))
@@ -131,13 +146,6 @@ def _numbers(tensor: Any, where: Place) -> list[Any]:
             found=tensor.datatype[:40],
             expected=["BYTES", *_CONTENTS],
             remedy="Send the tensor in `raw_input_contents`.",
-        )
-    if stray := [one.name for one, _ in tensor.contents.ListFields() if one.name != field]:
-        raise InputTypeError(
-            f"Contents of {tensor.datatype} are in `{field}`.",
-            where=where / "contents" / stray[0],
-            found=stray[0],
-            expected=field,
         )
     values, numbers = getattr(tensor.contents, field), []
     for start in range(0, len(values), _AT_ONCE):

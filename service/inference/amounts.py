@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from candor.contract.expressions import LARGEST_AMOUNT
-from service.errors import InputTypeError, InputValueError
-from service.places import Place, kind_of
+from service.errors import InputTypeError, InputValueError, kind_of
+from service.places import Place
 
 AMOUNTS: Final = "amounts"
 _NUMBERS: Final = (float, int)  # by type: true is not a number

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from bundle import Columns, ImageError, InputSpec, RowError, Scores, Tokenizer, Vocabulary, tensors
 from bundle.images import decode_image, pixels_of
 from bundle.table import Cell
-from service.errors import InputTypeError, InputValueError
+from service.errors import InputTypeError, InputValueError, kind_of
 from service.inference.inputs import Encoder
-from service.places import in_body, kind_of
+from service.places import in_body
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from service.errors import InputTypeError
-from service.places import Place, in_body, kind_of
+from service.errors import InputTypeError, kind_of
+from service.places import Place, in_body
 
 _WHOLE: Final = in_body()
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bundle import Columns, InputSpec, Tokenizer
 from bundle.open_inference import BYTES
-from service.errors import InputError, InputTypeError, InputValueError, MalformedBodyError
+from service.errors import InputError, InputTypeError, InputValueError, MalformedBodyError, kind_of
 from service.inference.amounts import AMOUNTS
 from service.inference.encoded import Absent, decode_images
 from service.inference.inputs import NOTHING, Beyond, Encoder
@@ -20,7 +20,7 @@ from service.inference.per_row import NOTHING_SAID, PER_ROW, PerRow
 from service.open_inference import fields, named, parameters
 from service.open_inference.named import INPUT
 from service.open_inference.tensor import InputTensor, raw_tensor
-from service.places import Place, in_body, in_header, kind_of
+from service.places import Place, in_body, in_header
 
 MOST_BESIDE: Final = len(PER_ROW)
 """Maximum number of tensors beside the model's own, and those of challengers."""

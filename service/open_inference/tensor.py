@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from bundle import InputSpec, Tokenizer, Vocabulary
 from bundle.open_inference import BYTES, OF_DTYPE
-from service.errors import InputError, InputShapeError, InputTypeError, InputValueError
+from service.errors import InputError, InputShapeError, InputTypeError, InputValueError, kind_of
 from service.inference.amounts import check_amount
 from service.inference.encoded import decode_base64, encode_texts
 from service.inference.inputs import Encoder, check_rows
@@ -22,7 +22,7 @@ from service.inference.nested import has_booleans
 from service.open_inference import parameters
 from service.open_inference.datatypes import BOOL, DATATYPES, Datatype, accepted, from_bfloat16, without_loss
 from service.open_inference.errors import rows_of_the_tensor
-from service.places import Place, in_body, kind_of
+from service.places import Place, in_body
 
 _MAX_AXES: Final = 32
 _INTEGERS: Final = frozenset({int})

@@ -42,7 +42,7 @@ def model_in_path(model: Annotated[str, Path(description="Name of the model.")])
     """Document the path parameter of routes below /v1/models/{model}."""
 
 
-def known_query(request: Request) -> None:
+async def known_query(request: Request) -> None:
     """Refuse query parameters that the endpoint does not have: a filter with a mistyped name would list everything.
 
     Raises:

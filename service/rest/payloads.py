@@ -12,12 +12,7 @@ import numpy.typing as npt
 import orjson
 
 from bundle import Columns, InputSpec, Scores
-from service.errors import (
-    InputShapeError,
-    InputTypeError,
-    MalformedBodyError,
-    UnsupportedMediaTypeError,
-)
+from service.errors import InputShapeError, InputTypeError, MalformedBodyError, UnsupportedMediaTypeError, kind_of
 from service.inference.amounts import AMOUNTS, check_amounts
 from service.inference.encoded import (
     Absent,
@@ -33,7 +28,7 @@ from service.inference.names import check_name
 from service.inference.nested import array_of, has_booleans
 from service.inference.per_row import NAMES, NOTHING_SAID, PER_ROW, PerRow
 from service.operations.predicting import LARGE
-from service.places import in_body, kind_of
+from service.places import in_body
 from service.rest.bodies import check_values
 from service.rest.multipart import parts_of
 from service.rest.npy import read_npy

@@ -16,11 +16,12 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
 from service import errors
-from service.errors import CandorError
-from service.places import Place, in_body, in_query, kind_of
+from service.errors import CandorError, kind_of
+from service.places import Place, in_body, in_query
 from service.rest.bodies import ClientGoneError, Scope
 from service.rest.compression import ENCODINGS
 from service.rest.paths import V2
+from service.rest.payloads import some_of
 
 CLIENT_GONE: Final = 499
 
@@ -63,7 +64,6 @@ _SAID = {  # where pydantic's own words name our classes, or are no help
     "string_too_long": ("The text is too long", "at most {max_length} characters"),
     "string_pattern_mismatch": ("The text has characters that are not allowed here, or another form", "{pattern}"),
 }
-_MOST_NAMES = 20
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
@@ -179,7 +179,7 @@ def invalid(first: Mapping[str, Any], content_type: str = "application/json") ->
 def _shown(found: Any, kind: str) -> Any:
     """Return what was found where pydantic has an error, as clients may read it."""
     if kind == "missing" and isinstance(found, Mapping):
-        return sorted(map(str, found))[:_MOST_NAMES]
+        return some_of(dict(found))
     if kind in ("too_short", "too_long") and isinstance(found, list):
         return f"{len(found)} items"
     return found if isinstance(found, str | int | float | bool) else kind_of(found)

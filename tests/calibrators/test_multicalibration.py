@@ -132,7 +132,7 @@ def test_rows_of_a_group_share_a_fold() -> None:
 LOGITS, LABELS, COLUMNS = world(8, 200)
 
 
-def test_a_class_that_the_base_excludes_stays_excluded(fitted: Multicalibration) -> None:
+def test_an_impossible_class_has_probability_0(fitted: Multicalibration) -> None:
     assert fitted.rounds_ > 0
     logits = np.array([[0.0, -np.inf], [-np.inf, 0.0], [0.0, 1.0]])
     columns = {name: values[:3] for name, values in COLUMNS.items()}
@@ -143,7 +143,13 @@ def test_without_rounds_the_base_answers_alone() -> None:
     alone = Multicalibration("platt", least_rows=500).fit(LOGITS, LABELS, {"noise": COLUMNS["noise"]})
     assert alone.rounds_ == 0
     predicted = alone.predict_proba(LOGITS, {"noise": COLUMNS["noise"]})
-    np.testing.assert_array_equal(predicted, alone.base_.predict_proba(LOGITS))
+    np.testing.assert_allclose(predicted, alone.base_.predict_proba(LOGITS), rtol=1e-12)
+
+
+def test_zeros_of_the_base_are_no_certainties() -> None:
+    found = Multicalibration("isotonic", least_rows=20).fit(LOGITS, LABELS, COLUMNS)
+    assert (found.base_.predict_proba(LOGITS) == 0).any()
+    assert (found.predict_proba(LOGITS, COLUMNS) > 0).all()
 
 
 def test_a_data_frame_is_as_good_as_named_columns(fitted: Multicalibration) -> None:
@@ -154,6 +160,12 @@ def test_a_data_frame_is_as_good_as_named_columns(fitted: Multicalibration) -> N
     texts = np.where(np.arange(200) < 10, None, COLUMNS["site"])
     expected = fitted.predict_proba(LOGITS, {**COLUMNS, "site": texts})
     np.testing.assert_array_equal(fitted.predict_proba(LOGITS, frame), expected)
+    nothing = fitted.predict_proba(LOGITS, {**COLUMNS, "site": [None] * 200})
+    np.testing.assert_array_equal(fitted.predict_proba(LOGITS, frame.assign(site=np.nan)), nothing)
+    singles = np.array([np.float32("nan"), *COLUMNS["site"][1:]], np.object_)
+    np.testing.assert_array_equal(
+        fitted.predict_proba(LOGITS, {**COLUMNS, "site": singles})[1:], fitted.predict_proba(LOGITS, COLUMNS)[1:]
+    )
 
 
 @pytest.mark.parametrize(
@@ -162,6 +174,7 @@ def test_a_data_frame_is_as_good_as_named_columns(fitted: Multicalibration) -> N
         ({"columns": {}}, "columns"),
         ({"columns": pd.DataFrame()}, "columns"),
         ({"columns": [1.0] * 200}, "columns"),
+        ({"columns": pd.DataFrame(np.ones((200, 2)), columns=["a", "a"])}, "columns"),
         ({"columns": {"site": ["a", 1.0] * 100}}, "columns['site']"),
         ({"columns": {"age": [1.0]}}, "columns['age']"),
         ({"columns": {"age": [np.inf] * 200}}, "columns['age'][0]"),

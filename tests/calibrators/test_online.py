@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy import special
@@ -79,10 +81,11 @@ def test_bad_input_is_refused():
 
 
 def test_the_largest_logit_teaches_and_does_not_break():
-    online = OnlinePlatt()
-    for logit in (1.7e308, -1.7e308, 1.7e308):
-        online.update(logit, int(logit < 0))
-    assert 0 <= online.forecast(0.5) <= 1
+    for share in (0.0, 1e-3):
+        online = OnlinePlatt(share=share)
+        for logit in (1.7e308, -1.7e308, 1e20):
+            online.update(logit, int(logit < 0))
+            assert sum(math.exp(online.log_forecast(0.5, label)) for label in (0, 1)) == pytest.approx(1)
 
 
 def test_labels_and_changes_that_do_not_fit_are_refused():

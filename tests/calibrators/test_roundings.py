@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrators import CALIBRATORS, Vector, logits_from_probabilities
+from calibrators import CALIBRATORS, Vector, VennAbers, logits_from_probabilities
 
 
 # Not isotonic_multiclass: it compares the probabilities of both classes, whose equal votes are already rounded apart.
@@ -46,3 +46,17 @@ def test_a_large_common_height_costs_nothing() -> None:
 def test_numbers_near_the_end_of_their_range_fit() -> None:
     logits = np.full((4, 2), 1e300)
     np.testing.assert_allclose(Vector().fit(logits, [1, 0, 1, 0]).predict_proba(logits), 0.5)
+
+
+@pytest.mark.parametrize("gap", [1, 2, 3, 4])
+def test_the_two_probabilities_stay_in_order_between_close_scores(gap: int) -> None:
+    low = np.float32(20.0)
+    scores = [low]
+    for _ in range(gap):
+        scores.append(np.nextafter(scores[-1], np.float32(21)))
+    margins = np.repeat([low, scores[-1]], 50)
+    logits = np.stack([np.zeros(100, np.float32), margins], axis=1)
+    fitted = VennAbers().fit(logits, np.repeat([0, 1], 50))
+    between = np.linspace(float(low), float(scores[-1]), 8 * gap + 1)
+    lower, upper = fitted.bounds(np.stack([np.zeros_like(between), between], axis=1))[:, :, 1]
+    assert (lower <= upper).all()

@@ -491,6 +491,6 @@ def test_thousands_of_unknown_fields_are_one_error() -> None:
 
 
 @pytest.mark.parametrize("time", [5, 1_700_000_000, 1.7e9, True, "1700000000", "-5", "1.7"])
-def test_a_number_is_no_time(time: object) -> None:
+def test_a_number_is_refused_as_a_time(time: object) -> None:
     with pytest.raises(ValidationError, match="a text with its zone"):
         FeedbackEntry.model_validate({"prediction_id": "x", "label": "1", "labelled_at": time})

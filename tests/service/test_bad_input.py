@@ -327,6 +327,11 @@ class TestNames:
 
 
 class TestFeedback:
+    def test_long_names_are_cut_in_the_answer(self, shared: Any) -> None:
+        response = shared.http.post("/feedback", json={"items": [{"x" * 100_000: 1, "y" * 100_000: 2}]})
+        assert response.status_code == 422
+        assert len(response.content) < 2_000
+
     @pytest.mark.parametrize(
         ("item", "kind", "where"),
         [

@@ -42,7 +42,12 @@ def test_scores_without_skill_are_no_better_than_the_frequencies() -> None:
 @pytest.mark.parametrize("calibrator", ["temperature", "ensemble_temperature"])
 def test_a_temperature_at_its_bound_is_a_problem(calibrator: str) -> None:
     told = problems(0.001 * np.eye(3)[LABELS], LABELS, calibrator)
-    assert any("at its lower bound, 0.05: the model is right on the fit rows" in each for each in told)
+    assert any("at its lower bound, 0.05: the model makes no errors on the fit rows" in each for each in told)
+
+
+def test_a_temperature_at_its_upper_bound_says_that_the_scores_carry_no_confidence() -> None:
+    told = problems(30 * RANDOM.normal(size=(600, 3)), LABELS, "temperature")
+    assert any("at its upper bound, 20: the scores carry no confidence" in each for each in told)
 
 
 def test_one_of_two_classes_without_held_out_rows_is_a_problem() -> None:

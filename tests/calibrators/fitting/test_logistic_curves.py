@@ -8,7 +8,7 @@ from scipy import optimize, special
 from sklearn.linear_model import LogisticRegression
 
 from calibrators import Beta, CalibrationDataError, CalibrationFitError, Platt, Quadratic
-from calibrators.fitting.log_odds import chances_against_rest, log_odds_against_rest, row_totals
+from calibrators.fitting.log_odds import log_odds_against_rest, probabilities_against_rest, row_totals
 from calibrators.fitting.logistic import Expansions, minimum
 from calibrators.validation import LabelledRows
 from tests.memory import most_traced
@@ -206,12 +206,12 @@ def test_log_odds_against_the_rest_are_exact():
     for k in range(5):  # read class by class, they are the same to the last bit
         np.testing.assert_array_equal(totals.log_odds(logits[50:, k], k, slice(50, 200)), found[50:, k])
         np.testing.assert_array_equal(totals.log_odds(logits[:50, k], k, slice(0, 50)), found[:50, k])
-    chances = chances_against_rest(logits.copy(), logits.max(axis=1, keepdims=True))
+    chances = probabilities_against_rest(logits.copy(), logits.max(axis=1, keepdims=True))
     marked = np.where(np.isinf(expected), expected, special.expit(expected))
     np.testing.assert_allclose(chances, marked, rtol=1e-13, atol=1e-300)
     for k in range(5):
-        np.testing.assert_array_equal(totals.chances(logits[50:, k], k, slice(50, 200)), chances[50:, k])
-        np.testing.assert_array_equal(totals.chances(logits[:50, k], k, slice(0, 50)), chances[:50, k])
+        np.testing.assert_array_equal(totals.probabilities(logits[50:, k], k, slice(50, 200)), chances[50:, k])
+        np.testing.assert_array_equal(totals.probabilities(logits[:50, k], k, slice(0, 50)), chances[:50, k])
 
 
 @METHODS

@@ -399,6 +399,7 @@ class TestInputsThatCannotBeScored:
         file, out = written(tmp_path / "rows.csv", payments(20)), tmp_path / "out"
         with pytest.raises(InputValueError, match="has no column `nope`"):
             scored(settings, file, out, reference="nope")
+        assert not out.exists() or not list(out.iterdir())
         assert scored(settings, file, out, reference="tx").rows == 20
 
     @pytest.mark.parametrize(

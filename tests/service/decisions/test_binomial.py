@@ -78,6 +78,7 @@ def test_bounds_at_tiny_levels_are_exact() -> None:
     for level in (1e-20, 1e-30, 1e-300):
         assert binom.sf(4174, 5000, lower_share(4175, 5000, level)) == pytest.approx(level, rel=1e-6)
         assert binom.cdf(4175, 5000, upper_share(4175, 5000, level)) == pytest.approx(level, rel=1e-6)
+        assert lower_share(1, 1000, level) == pytest.approx(level / 1000, rel=1e-6)
 
 
 def test_without_rows_nothing_is_known() -> None:

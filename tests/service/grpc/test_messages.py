@@ -138,7 +138,8 @@ def test_numbers_of_any_type_are_raw_or_typed(call: Channel, digits: Any, dataty
     [
         ("UINT8", [1, 8, 8, 1], {}, "Found: 0 values. Expected: 64 values"),
         ("UINT8", [1, 8, 8, 1], {"contents": {"uint_contents": [256] * 64}}, "not a valid UINT8"),
-        ("UINT8", [1], {"contents": {"uint_contents": [1], "fp32_contents": [1.0]}}, "are in `uint_contents`"),
+        ("UINT8", [1], {"contents": {"uint_contents": [1], "fp32_contents": [1.0]}}, "its values in `uint_contents`"),
+        ("BYTES", [1], {"contents": {"bytes_contents": [b""], "int_contents": [1]}}, "its values in `bytes_contents`"),
         ("UINT8", [1, 8, 8, 1], {"raw": [bytes(63)]}, "Found: 63 bytes. Expected: 64 bytes"),
         ("UINT8", [1, 8, 8, 1], {"raw": [bytes(64), b""]}, "one entry per input tensor"),
         ("UINT8", [1], {"raw": [bytes(64)], "contents": {"uint_contents": [1]}}, "either `raw_input_contents` or"),

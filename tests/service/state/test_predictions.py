@@ -20,6 +20,7 @@ from service.errors import CandorError, OverloadedError, StateUnavailableError
 from service.state.database import Database
 from service.state.inputs import unpacked
 from service.state.insertion import insert_new
+from service.state.prediction_rows import group_numbers
 from service.state.predictions import PredictionLog
 from service.state.tables import feedback, inputs, origins, predictions
 from tests.waiting import PATIENCE_S
@@ -377,3 +378,31 @@ def test_a_key_that_exists_is_skipped_or_an_error(
         insert_new(connection, feedback, names, rows, skip=False)
     with database.connect() as connection:
         assert connection.execute(select(func.count()).select_from(feedback)).scalar_one() == count
+
+
+class TestGroupsOfInputs:
+    """Inputs without a group key: equal ones are a group."""
+
+    SECRET = bytes(range(32))
+
+    @pytest.mark.parametrize(
+        "inputs",
+        [
+            np.arange(24, dtype=np.float32).reshape(4, 2, 3),
+            np.arange(4, dtype=np.int64),
+            np.array([(1.0, "ä"), (2.0, "b"), (3.0, "c"), (4.0, "d")], dtype=[("x", "<f4"), ("t", "<U8")]),
+        ],
+    )
+    def test_equal_inputs_are_one_group_and_others_are_not(self, inputs: np.ndarray) -> None:
+        numbers = group_numbers(self.SECRET, [None] * 8, np.concatenate([inputs, inputs]))
+        assert numbers[:4] == numbers[4:]
+        assert len({*numbers}) == 4
+        assert group_numbers(self.SECRET[::-1], [None] * 4, inputs) != numbers[:4]
+        strided = np.concatenate([inputs, inputs])[::2]  # not contiguous
+        assert group_numbers(self.SECRET, [None] * 4, strided) == numbers[::2]
+
+    def test_a_key_comes_first_and_is_never_an_input(self) -> None:
+        inputs = np.zeros((3, 0), np.float32)
+        first, keyed, last = group_numbers(self.SECRET, [None, "card", None], inputs)
+        assert first == last != keyed
+        assert group_numbers(self.SECRET, [], inputs[:0]) == []

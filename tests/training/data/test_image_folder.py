@@ -58,7 +58,7 @@ def test_a_test_folder_is_set_apart(tmp_path: Path) -> None:
         DATASETS["image_folder"](tmp_path, folder="mine")
     (tmp_path / "mine" / "val").rmdir()
     write(tmp_path / "mine" / "test" / "c" / "1.png")
-    with pytest.raises(DataError, match="test/ has c"):
+    with pytest.raises(DataError, match="has the class c, which train/ does not have"):
         DATASETS["image_folder"](tmp_path, folder="mine")
 
 
@@ -100,7 +100,7 @@ def test_what_is_no_image_is_named(cats: Path, kind: str) -> None:
         told = "dog is empty"
         (cats / "dog").mkdir()
     elif kind == "one class":
-        told, folder = "the class folders cat; at least two", "alone"
+        told, folder = "contains one class folder, cat; at least two", "alone"
         write(cats / "alone" / "cat" / "1.png")
     elif kind == "no class":
         told, folder = "contains no class folders", "cat"
