@@ -47,6 +47,6 @@ def test_every_operation_refuses_them(shared: Any) -> None:
         if path == "/v1/multilabel/{model}/predict":  # looks for its model first, and there is none
             continue
         for method in operations.keys() & {"get", "post", "put", "delete"}:
-            place = re.sub(r"{[^}]*}", "digits", path)
+            place = re.sub(r"{[^}]*}", "digits", path.replace("{version}", "1"))
             response = shared.http.request(method, f"{place}?no_such_name=1", json=None if method == "get" else {})
             assert "no_such_name" in response.text, (method, path, response.text)
