@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.table import Columns, parse_number
+from bundle.table import Columns
 from importing.suspicions import MANY_IDS, uninformative
+from training.data.row_files import is_number
 from training.scratch import chunks
 
 _SAMPLE = 50_000  # rows that tell an identifier
@@ -52,7 +53,7 @@ def numbers_in_disguise(name: str, categories: Sequence[str]) -> str | None:
         >>> numbers_in_disguise("price", [f"{euros},50" for euros in range(40)])
         '`price` has numbers with decimal commas, which are read as categories. Write them with points.'
     """
-    others = [text for text in categories if not _is_number(text)]
+    others = [text for text in categories if not is_number(text)]
     numbers = len(categories) - len(others)
     if others and numbers >= max(_FEW_NUMBERS, 9 * len(others)):
         return (
@@ -60,18 +61,10 @@ def numbers_in_disguise(name: str, categories: Sequence[str]) -> str | None:
             "or empty those cells."
         )
     if len(others) >= _FEW_NUMBERS and all(
-        text.count(",") == 1 and _is_number(text.replace(",", ".")) for text in others
+        text.count(",") == 1 and is_number(text.replace(",", ".")) for text in others
     ):
         return f"`{name}` has numbers with decimal commas, which are read as categories. Write them with points."
     return None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        parse_number(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _numbers_rows(values: NDArray[np.float32]) -> bool:

@@ -295,3 +295,15 @@ def test_columns_that_teach_nothing_are_named(tmp_path: Path, caplog: pytest.Log
     caplog.clear()
     read(tmp_path, "\n".join(lines), label="label", drop=["customer", "name", "empty", "none", "same"])
     assert not caplog.records
+
+
+def test_numbers_that_become_categories_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lines = ["income,price,zone,label"]
+    for row in range(60):
+        income = "unsure" if row == 41 else str(1000 + row)
+        lines.append(f'{income},"{row},50",{"NSEW"[row % 4]},{row % 2}')
+    read(tmp_path, "\n".join(lines), label="label", drop=[])
+    assert [record.getMessage() for record in caplog.records] == [
+        "`income` has 59 numbers and other texts, such as 'unsure', so they are categories. Correct or empty those cells.",
+        "`price` has numbers with decimal commas, which are read as categories. Write them with points.",
+    ]
