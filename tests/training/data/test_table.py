@@ -304,6 +304,7 @@ def test_numbers_that_become_categories_are_named(tmp_path: Path, caplog: pytest
         lines.append(f'{income},"{row},50",{"NSEW"[row % 4]},{row % 2}')
     read(tmp_path, "\n".join(lines), label="label", drop=[])
     assert [record.getMessage() for record in caplog.records] == [
-        "`income` has 59 numbers and other texts, such as 'unsure', so they are categories. Correct or empty those cells.",
+        "`income` has 59 numbers and other texts, such as 'unsure', so they are categories. Correct or empty those "
+        "cells.",
         "`price` has numbers with decimal commas, which are read as categories. Write them with points.",
     ]
