@@ -12,8 +12,8 @@ from calibrators.errors import CalibrationDataError, shown
 from calibrators.validation import check_count
 
 _SLOPES: Final = np.geomspace(0.1, 5.0, 18)
-_LARGEST = 1e6  # log-odds
 _SHIFTS: Final = np.linspace(-6.0, 6.0, 37)
+_LARGEST: Final = 1e6  # log-odds
 
 
 @final

@@ -51,7 +51,7 @@ def reported_errors(keep: Path | None = None, left: str = "no incomplete bundle 
 
 
 def complaints() -> Console:
-    """Return the console of errors and warnings: in their own words, in which `:name:` is no picture."""
+    """Return the console for errors and warnings. It prints `:name:` as it is, not as an emoji."""
     return Console(stderr=True, emoji=False, highlight=False, soft_wrap=True)
 
 

@@ -11,7 +11,6 @@ from service.errors import EpochRequiredError, EpochStaleError
 from service.operations.principal import Principal
 from service.places import in_header
 from service.rest.exchange import unknown_parameter
-from service.rest.paths import OPEN
 from service.runtime import Runtime
 from service.serving.labels import MultiLabel
 from service.serving.model import Model
@@ -48,8 +47,6 @@ async def known_query(request: Request) -> None:
     Raises:
         InputValueError: A parameter is unknown.
     """
-    if OPEN.fullmatch(request.scope["path"]):  # probes may add what they like
-        return
     known = {parameter.alias for parameter in request.scope["route"].dependant.query_params}
     if unknown := sorted(request.query_params.keys() - known):
         raise unknown_parameter(unknown[0], sorted(known))

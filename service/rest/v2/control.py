@@ -145,11 +145,14 @@ def _document(content: bytes) -> dict[str, Any]:
 
 def router() -> APIRouter:
     """Return the routes below /v2 that are not inference."""
+    health = APIRouter(tags=["v2"])  # probes may add parameters as they like
     routes = APIRouter(tags=["v2"], dependencies=[Depends(known_query)])
     for path, handler, answer, description in _READ:
-        routes.add_api_route(f"/v2{path}", handler, methods=["GET"], responses=openapi.answering(answer, description))
-        if path.startswith("/health/"):
-            routes.add_api_route(f"/v2{path}", handler, methods=["HEAD"], include_in_schema=False)
+        probed = path.startswith("/health/")
+        to = health if probed else routes
+        to.add_api_route(f"/v2{path}", handler, methods=["GET"], responses=openapi.answering(answer, description))
+        if probed:
+            health.add_api_route(f"/v2{path}", handler, methods=["HEAD"], include_in_schema=False)
     routes.add_api_route("/v2/", server_metadata, methods=["GET"], include_in_schema=False)
     of_model = APIRouter(prefix="/v2/models/{model}", dependencies=[Depends(model_in_path)])
     for path, handler, answer, description in _READ_OF_MODEL:
@@ -163,4 +166,7 @@ def router() -> APIRouter:
             responses=openapi.answering(answer, description),
             openapi_extra=openapi.reading(body),
         )
-    return routes
+    whole = APIRouter()
+    whole.include_router(health)
+    whole.include_router(routes)
+    return whole
