@@ -7,7 +7,7 @@ STAMP := $(VENV)/.candor-$(RUNTIME)
 PORT ?= 8000
 IMAGE ?= candor:local
 BASE_IMAGE ?= python:3.11-slim-bookworm
-TEST_PROCESSES ?= 3
+TEST_PROCESSES ?= 4
 STUDIES ?= lenet-birdcat wang2021 singh2021 guo2017 losses-cifar10
 STUDY_SCALE ?= small
 STUDY_WORKERS ?= 2
@@ -52,7 +52,7 @@ serve: train  ## Serve the digits bundle on port $(PORT).
 	@echo
 	$(BIN)/candor serve --port $(PORT) --policies examples/policies
 
-test: setup  ## Run all tests, in TEST_PROCESSES processes (default: 3, since two processors wait now and then).
+test: setup  ## Run all tests, in TEST_PROCESSES processes (default: 4 on two processors, since tests often wait).
 	@# Bytecode is kept, whatever the environment says: hundreds of services would each compile 250 modules.
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
 

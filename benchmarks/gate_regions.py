@@ -41,7 +41,7 @@ def passes(rng: np.random.Generator, expected: float, rows: int) -> tuple[bool, 
     rest = potential(candidate[rows:], active[rows:], np.arange(2 * rows))
     alone, all_rows = (
         compare(candidate[:rows], active[:rows], labels, mode="superior", attempt=1, elsewhere=elsewhere).passed
-        for elsewhere in ((0.0, 0.0), rest)
+        for elsewhere in (None, rest)
     )
     return alone, all_rows
 

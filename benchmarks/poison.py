@@ -192,7 +192,7 @@ def recalibrated(scenario: Scenario, rows: int, seed: int, method: str, limits: 
         return {
             "attempt": 1,
             "ordinal": 1,
-            "looks": {key: {"number": 1, "ordinal": 1, "spent": 1} for key in looks["certify"]},
+            "looks": {key: {"number": 1, "ordinal": 1, "spent": 1, "fresh": True} for key in looks["certify"]},
         }
 
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from importlib import import_module
@@ -75,6 +76,13 @@ def _asked(address: str, module: str, call: Callable[[Any], _T]) -> _T:
         raise RemoteError(
             f"{MLFLOW} requires another package", found=str(error), expected="pip install mlflow-skinny"
         ) from error
+    # Without an address MLflow makes a database of its own in the current folder.
+    if not os.environ.get("MLFLOW_REGISTRY_URI") and not import_module("mlflow").is_tracking_uri_set():
+        raise RemoteError(
+            f"MLflow cannot fetch {address}: the address of its server is not set",
+            found="neither MLFLOW_TRACKING_URI nor MLFLOW_REGISTRY_URI",
+            expected="MLFLOW_TRACKING_URI=https://mlflow.example, or a folder",
+        )
     try:
         return call(library)
     except BundleError:

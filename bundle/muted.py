@@ -1,4 +1,4 @@
-"""What libraries of C++ and Rust write to standard error, such as panics, dropped: errors come as exceptions, too."""
+"""Drop what C++ and Rust libraries write to standard error, such as panics: their errors also come as exceptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ALONE = threading.RLock()  # standard error belongs to the whole process
 
 @contextmanager
 def muted() -> Iterator[None]:
-    """Drop what is written to standard error meanwhile, by other threads too: for processes of one task."""
+    """Drop what is written to standard error during the block, also by other threads: for processes of one task."""
     with _ALONE:
         if sys.stderr is None:  # it is closed, and its number may be another file's
             yield

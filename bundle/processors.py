@@ -29,7 +29,7 @@ def available_cpus(*, root: Path = _ROOT, affinity: int | None = None) -> float:
 
 
 def thread_limits(threads: int) -> dict[str, str]:
-    """Return the environment of a process whose numerical libraries use so many threads at most.
+    """Return the environment of a process whose numerical libraries use at most this many threads.
 
     They read it at import: set it before the process starts.
     """

@@ -18,6 +18,7 @@ _ARTIFACT = re.compile(
     r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?(?:@sha256:(?P<sha256>[0-9a-f]{64}))?"
 )
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
+_USER = re.compile(r"(?<=://)[^/]*@")
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,23 @@ class Reference:
 
     @property
     def shown(self) -> str:
-        """The address without its query, which may hold a signature."""
+        """The address without what may be secret; see the function `shown`."""
         return shown(self.address)
 
 
 def shown(address: str) -> str:
-    """Return an address without its query, which may hold a signature."""
-    return address.partition("?")[0]
+    """Return an address without its query, which may hold a signature, and without user and password.
+
+    Example:
+        >>> shown("https://me:secret@models.example/m.onnx?token=1")
+        'https://***@models.example/m.onnx'
+    """
+    return without_user(address).partition("?")[0]
+
+
+def without_user(address: str) -> str:
+    """Return a URL with `***` in place of user and password, any other text unchanged."""
+    return _USER.sub("***@", address)
 
 
 def _check(url: str) -> None:

@@ -183,6 +183,7 @@ class Artifact:
         url = f"{self._base}/{path}"
         answer = web_answer(self._client, url, self._with_login(headers))
         if answer.status_code == httpx.codes.UNAUTHORIZED and self._authorization is None:
+            answer.close()
             challenge = answer.headers.get("www-authenticate", "")
             self._authorization = authorization(self._client, self._host, challenge)
             answer = web_answer(self._client, url, self._with_login(headers))

@@ -7,9 +7,7 @@ digests.
 from __future__ import annotations
 
 import hashlib
-import queue
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
@@ -21,6 +19,7 @@ from urllib.parse import unquote, urljoin
 
 import httpx
 
+from bundle import time_limit
 from bundle.errors import BundleDamagedError, BundleError, RemoteError
 from bundle.references import shown
 
@@ -145,12 +144,16 @@ def web_answer(client: httpx.Client, url: str, headers: Mapping[str, str] | None
             raise RemoteError(f"{shown(url)} cannot be reached: {type(error).__name__}") from error
 
     response = within(url, send)
-    if response.status_code == httpx.codes.NOT_FOUND:
-        raise BundleDamagedError("no such file", file=shown(url))
-    if response.status_code not in (httpx.codes.OK, httpx.codes.UNAUTHORIZED):
-        raise RemoteError(f"{shown(url)} cannot be read", found=f"status {response.status_code}")
-    if url.startswith("https:") and {each.url.scheme for each in (*response.history, response)} != {"https"}:
-        raise RemoteError(f"{shown(url)} redirects to an unencrypted address")
+    try:
+        if response.status_code == httpx.codes.NOT_FOUND:
+            raise BundleDamagedError("no such file", file=shown(url))
+        if response.status_code not in (httpx.codes.OK, httpx.codes.UNAUTHORIZED):
+            raise RemoteError(f"{shown(url)} cannot be read", found=f"status {response.status_code}")
+        if url.startswith("https:") and {each.url.scheme for each in (*response.history, response)} != {"https"}:
+            raise RemoteError(f"{shown(url)} redirects to an unencrypted address")
+    except BundleError:
+        response.close()
+        raise
     return response
 
 
@@ -242,22 +245,11 @@ def file_system(url: str) -> tuple[Any, str]:
 
 def within(url: str, call: Callable[[], _T]) -> _T:
     """Return what a call to a remote gives within `PATIENCE_S`, whatever the remote does; raises RemoteError."""
-    answers: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            answers.put((call(), None))
-        except Exception as error:  # noqa: BLE001 — each file system has exceptions of its own
-            answers.put((None, error))
-
-    threading.Thread(target=run, daemon=True).start()
     try:
-        found, error = answers.get(timeout=PATIENCE_S)
-    except queue.Empty:
+        return time_limit.within(PATIENCE_S, call, lambda: None)
+    except time_limit.TooLongError:
         raise RemoteError(f"{shown(url)} does not answer", expected=f"an answer within {PATIENCE_S:g} s") from None
-    if isinstance(error, BundleError):
-        raise error
-    if error is not None:
+    except BundleError:
+        raise
+    except Exception as error:  # each file system has exceptions of its own
         raise RemoteError(f"{shown(url)} cannot be read: {type(error).__name__}: {error}") from error
-    value: _T = found
-    return value

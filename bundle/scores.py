@@ -7,11 +7,11 @@ from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from bundle.errors import BundleFormatError, RowError
 from bundle.manifest import SCORES_FILE
-from bundle.schema import Finite, Frozen
+from bundle.schema import Finite, Frozen, first_problem
 from bundle.tensors import numbers
 
 Form = Literal["positive", "margin", "probabilities", "logits"]
@@ -92,8 +92,8 @@ class Scores(Frozen):
         """Read `scores.json`; raises BundleFormatError."""
         try:
             return cls.model_validate(json.loads(data))
-        except (ValueError, RecursionError, ValidationError) as error:
-            raise BundleFormatError(f"invalid scores: {error}", file=SCORES_FILE) from error
+        except (ValueError, RecursionError) as error:
+            raise BundleFormatError(f"invalid scores: {first_problem(error)}", file=SCORES_FILE) from error
 
     def _array(self, values: Any, classes: int) -> npt.NDArray[np.float64]:
         try:

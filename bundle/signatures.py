@@ -1,7 +1,7 @@
 """Signatures of bundles: Ed25519 over the bundle's id, which covers every file by its digest.
 
-The id is the sha256 of the manifest, and the manifest has the sha256 of every other file. `signatures.json` lies beside
-the manifest and is no part of the bundle: signing changes no id, and several keys may sign. A signature in Sigstore's
+The id is the sha256 of the manifest, and the manifest has the sha256 of every other file. `signatures.json` is beside
+the manifest and not part of the bundle: signing changes no id, and several keys may sign. A signature in Sigstore's
 format counts as well. Importing the package
 `bundle` does not import `cryptography`.
 
@@ -14,7 +14,6 @@ import base64
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +24,8 @@ from pydantic import Field
 from bundle import sigstore
 from bundle.errors import BundleDamagedError, SignatureError
 from bundle.manifest import SIGNATURES_FILE, SIGSTORE_FILE
-from bundle.schema import Frozen
+from bundle.schema import Frozen, first_problem
+from bundle.whole_file import whole_file
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -37,6 +37,7 @@ MAX_BYTES = 2**16
 
 _ARMOUR = re.compile(r"-----(BEGIN|END) PUBLIC KEY-----")
 _NEW_KEY = "openssl genpkey -algorithm ed25519 -out signing.pem; openssl pkey -in signing.pem -pubout"
+_KEY = "an Ed25519 key as PEM without a password, such as `openssl genpkey -algorithm ed25519` makes"
 
 
 class Signature(Frozen):
@@ -146,7 +147,7 @@ def read(path: Path) -> Mapping[str, bytes]:
         document = Signatures.model_validate_json(data)
         return {one.key: base64.b64decode(one.signature, validate=True) for one in document.signatures}
     except (BundleDamagedError, ValueError) as error:  # of pydantic, or of Base64
-        raise SignatureError(f"not valid: {error}", file=SIGNATURES_FILE) from error
+        raise SignatureError(f"not valid: {first_problem(error)}", file=SIGNATURES_FILE) from error
 
 
 def sign(found: Bundle, key: Ed25519PrivateKey, *, as_sigstore: bool = False) -> str:
@@ -176,16 +177,8 @@ def sign(found: Bundle, key: Ed25519PrivateKey, *, as_sigstore: bool = False) ->
 
 def _write(path: Path, content: bytes) -> None:
     # Beside the folder, not in it: the file would not belong to the bundle while it is written.
-    with tempfile.NamedTemporaryFile(dir=path.parent.parent, prefix=".signing-", delete=False) as file:
-        try:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-            Path(file.name).chmod(0o644)
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+    with whole_file(path, path.parent.parent) as file:
+        file.write(content)
 
 
 def private_key(path: Path) -> Ed25519PrivateKey:
@@ -201,7 +194,7 @@ def private_key(path: Path) -> Ed25519PrivateKey:
     try:
         key = load_pem_private_key(path.read_bytes(), password=None)
     except (OSError, TypeError, ValueError, UnsupportedAlgorithm) as error:
-        raise SignatureError(f"{path} is not a private key that can be read: {error}", expected=_NEW_KEY) from error
+        raise SignatureError(f"{path} cannot be read as a private key: {error}", expected=_KEY) from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise SignatureError(f"{path} is not an Ed25519 key", found=type(key).__name__, expected=_NEW_KEY)
+        raise SignatureError(f"{path} is not an Ed25519 key", found=type(key).__name__, expected=_KEY)
     return key

@@ -1,7 +1,7 @@
 """Signatures of bundles in Sigstore's format: an in-toto statement about the manifest, signed by a key.
 
 The statement is in a DSSE envelope: of the two contents that the format has, this is the one whose Ed25519 signatures
-readers verify. Entries of a transparency log and time stamps are not read: whoever trusts the key does not need them.
+readers verify. Entries of a transparency log and time stamps are not read: trust in the key makes them unnecessary.
 
 Source: Sigstore bundle format v0.3 (sigstore/protobuf-specs, sigstore_bundle.proto), DSSE 1.0, in-toto Statement v1.
 """

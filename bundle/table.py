@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -28,6 +29,8 @@ from bundle.manifest import COLUMNS_FILE
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
 UNKNOWN = 0
+WHOLE = re.compile(r"(-?\d+)(?:\.0+)?")
+"""A whole number, written as an integer or as a float."""
 _SCHEMA_VERSION = 2
 _MAX_COLUMNS = 100_000
 MAX_CATEGORIES = 1_000_000
@@ -131,7 +134,7 @@ class Column:
 
     def _cell(self, value: Cell) -> float | str:
         if not self._lacks(value):
-            return self._number(value) if self.kind == "number" else self._category(str(value).strip())
+            return self._number(value) if self.kind == "number" else self._category(known_text(str(value), self.codes))
         if self.on_missing == "refuse":
             raise RowError(
                 f"column {self.name!r} requires a value",
@@ -145,8 +148,8 @@ class Column:
         """Return whether a cell is missing: a known category is not, even if it is called NA."""
         if not isinstance(value, str):
             return is_missing(value)
-        text = value.strip()
-        return text not in self.codes and (not text if self.literal else is_missing(text))
+        text = known_text(value, self.codes)
+        return text not in self.codes and (not text.strip() if self.literal else is_missing(text))
 
     def _count(self, encoded: list[Any], missing: int, absent: Counter[tuple[str, str]]) -> None:
         unknown = 0
@@ -243,7 +246,7 @@ class Columns:
 
     @cached_property
     def refuses_nan(self) -> NDArray[np.bool_]:
-        """Whether a column refuses NaN, bool (F,): it requires a value, and NaN is no code of an accepted category."""
+        """Whether a column refuses NaN, bool (F,): it requires a value, and NaN is not an accepted category."""
         lenient = np.array([column.kind == "category" and column.on_unknown == "accept" for column in self.columns])
         requires = np.array([column.on_missing == "refuse" for column in self.columns])
         return requires & ~(lenient & np.isnan(self.absent))
@@ -359,7 +362,7 @@ class Columns:
         return np.array([column.absent if column.kind == "category" else math.nan for column in self.columns])
 
     def unknown_in(self, encoded: NDArray[Any]) -> NDArray[np.bool_] | None:
-        """Return which values of encoded rows (N, F) are no code of their category column, nor missing.
+        """Return which values of encoded rows (N, F) are neither a code of their category column nor missing.
 
         Returns:
             bool (N, F), or None without `uncoded_in`, the usual case.
@@ -375,7 +378,7 @@ class Columns:
         return None if uncoded is None else uncoded & ~np.isnan(encoded)
 
     def uncoded_in(self, encoded: NDArray[Any]) -> NDArray[np.bool_] | None:
-        """Return which values of category columns are no code, nor `absent`: unknown, or NaN for a missing one.
+        """Return which values of category columns are neither a code nor `absent`: unknown, or NaN for a missing one.
 
         Returns:
             bool (N, F), or None if there are none, the usual case.
@@ -537,6 +540,30 @@ def is_missing(value: str | float | None) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
+def known_text(text: str, known: Container[str]) -> str:
+    """Return a cell as the model knows it: as it is, else without the spaces around it; unchanged if neither is known.
+
+    A whole number may be known as a float (10115.0), and a float as a whole number: a column of codes becomes one of
+    floats where a value is missing. True and false may be known in other letters: JSON and CSV files differ in them.
+
+    Example:
+        >>> [known_text(cell, {"DE ", "AT"}) for cell in ("DE ", " AT ", " US")]
+        ['DE ', 'AT', ' US']
+        >>> [known_text(cell, {"10115", "7.0"}) for cell in ("10115.0", "7", "8.0")]
+        ['10115', '7.0', '8.0']
+        >>> [known_text(cell, {"true", "FALSE"}) for cell in ("True", "false", "yes")]
+        ['true', 'FALSE', 'yes']
+    """
+    if text in known:
+        return text
+    spelled = [text.strip()]
+    if (whole := WHOLE.fullmatch(spelled[0])) is not None:
+        spelled += whole[1], f"{whole[1]}.0"
+    elif (low := spelled[0].lower()) in _BOOLEANS:
+        spelled += low, low.capitalize(), low.upper()
+    return next((each for each in spelled if each in known), text)
+
+
 def _many_numbers(values: Sequence[Cell]) -> NDArray[np.float64] | None:
     try:
         return np.frombuffer(array("d", values))  # type: ignore[type-var]  # takes no texts
@@ -562,6 +589,15 @@ def parse_number(text: str) -> float:
     if not is_plain(text):
         raise ValueError(f"not a number: {text!r}")
     return float(text)
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text spells a number, see `parse_number`."""
+    try:
+        parse_number(text)
+    except ValueError:
+        return False
+    return True
 
 
 def is_plain(text: str) -> bool:

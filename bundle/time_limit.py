@@ -9,6 +9,10 @@ from typing import TypeVar
 _Found = TypeVar("_Found")
 
 
+class TooLongError(TimeoutError):
+    """The work takes longer than its limit."""
+
+
 def within(seconds: float, work: Callable[[], _Found], give_up: Callable[[], object]) -> _Found:
     """Return what `work` returns, or raise what it raises.
 
@@ -18,7 +22,7 @@ def within(seconds: float, work: Callable[[], _Found], give_up: Callable[[], obj
         give_up: Called after that time, to tell the work.
 
     Raises:
-        TimeoutError: It takes longer.
+        TooLongError: It takes longer.
     """
     found: list[_Found] = []
     failed: list[BaseException] = []
@@ -37,4 +41,4 @@ def within(seconds: float, work: Callable[[], _Found], give_up: Callable[[], obj
     if failed:
         raise failed[0]
     give_up()
-    raise TimeoutError(f"longer than {seconds:g} s")
+    raise TooLongError(f"longer than {seconds:g} s")

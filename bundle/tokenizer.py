@@ -146,7 +146,7 @@ class Tokenizer:
             for name, role in self._roles.items():
                 self._padding.fill(records[name], [getattr(each, role) for each in encoded], role)
         if self.mask is not None:
-            # Of a text without tokens one is kept: attention to nothing differs from library to library.
+            # A text without tokens keeps one: what attention to nothing gives differs from library to library.
             records[self.mask][~records[self.mask].any(axis=1), 0] = 1
         return records
 

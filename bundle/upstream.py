@@ -7,11 +7,11 @@ import json
 from typing import Annotated, Any, Literal
 from urllib.parse import quote, urlsplit
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field
 
 from bundle.errors import BundleFormatError
 from bundle.manifest import UPSTREAM_FILE
-from bundle.schema import Frozen, Sha256
+from bundle.schema import Frozen, Sha256, first_problem
 
 _OWN_HEADERS = ("content-", "inference-", "accept-encoding", "connection", "host", "transfer-encoding", "upgrade")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -38,7 +38,8 @@ def _foreign(name: str) -> str:
     return name
 
 
-HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$"), AfterValidator(_foreign)]
+HEADER_NAME = r"[A-Za-z0-9-]{1,64}"
+HeaderName = Annotated[str, Field(pattern=f"^{HEADER_NAME}$"), AfterValidator(_foreign)]
 HEADER_VARIABLE = r"CANDOR_HEADER_[A-Z0-9_]{1,64}"
 
 
@@ -89,8 +90,8 @@ class Upstream(Frozen):
         """Read `upstream.json`; raises BundleFormatError."""
         try:
             return cls.model_validate(json.loads(data))
-        except (ValueError, RecursionError, ValidationError) as error:
-            raise BundleFormatError(f"invalid upstream: {error}", file=UPSTREAM_FILE) from error
+        except (ValueError, RecursionError) as error:
+            raise BundleFormatError(f"invalid upstream: {first_problem(error)}", file=UPSTREAM_FILE) from error
 
 
 def metadata_digest(document: dict[str, Any]) -> str:

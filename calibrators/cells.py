@@ -29,11 +29,16 @@ ColumnValues = Mapping[str, ArrayLike | Sequence[str | None]] | Frame
 """Named columns of N rows: numbers, or texts; None and NaN are missing."""
 
 
-def named_columns(columns: ColumnValues) -> dict[str, Any]:
-    """Return columns by name.
+Column = np.ndarray[Any, Any]
+"""(N,) float64, NaN where missing, or objects that are texts or None."""
+
+
+def named_columns(columns: ColumnValues, rows: int, names: Sequence[str] | None = None) -> dict[str, Column]:
+    """Return columns of N ``rows`` by name, only those of ``names`` if it is given.
 
     Raises:
-        CalibrationDataError: They are neither a mapping nor a data frame, there are none, or two have one name.
+        CalibrationDataError: They are neither a mapping nor a data frame, there are none, two have one name, one of
+            ``names`` is missing, or values are neither numbers nor texts, or not one per row.
     """
     pairs = [(str(name), values) for name, values in columns.items()] if hasattr(columns, "items") else []
     named = dict(pairs)
@@ -45,7 +50,12 @@ def named_columns(columns: ColumnValues) -> dict[str, Any]:
         raise CalibrationDataError(
             "Bad columns", where="columns", found=shown(columns), expected="at least one named column"
         )
-    return named
+    names = list(named) if names is None else names
+    if missing := [name for name in names if name not in named]:
+        raise CalibrationDataError(
+            "Missing column", where="columns", found=shown(sorted(named)), expected=f"{missing[0]!r} too"
+        )
+    return {name: _column(name, named[name], rows) for name in names}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,13 +75,8 @@ class Cells:
     texts: tuple[str, ...] | None
 
     @classmethod
-    def of(cls, name: str, values: ArrayLike | Sequence[str | None], rows: int, least: int) -> Cells:
-        """Choose the cells of N ``rows``: eight ranges of about as many rows, or the texts of ``least`` rows or more.
-
-        Raises:
-            CalibrationDataError: The values are neither numbers nor texts, or not one per row.
-        """
-        column = _values(name, values, rows)
+    def of(cls, name: str, column: Column, least: int) -> Cells:
+        """Choose the cells of a column: eight ranges of about as many rows, or the texts of ``least`` rows or more."""
         if column.dtype == np.float64:
             present = column[~np.isnan(column)]
             quantiles = np.quantile(present, np.arange(1, _RANGES) / _RANGES) if len(present) else np.empty(0)
@@ -95,13 +100,12 @@ class Cells:
         between = [f"{low} to {high}" for low, high in pairwise(bounds)]
         return ["missing", f"below {bounds[0]}", *between, f"from {bounds[-1]}"]
 
-    def cell_of(self, values: ArrayLike | Sequence[str | None], rows: int) -> Labels:
+    def cell_of(self, column: Column) -> Labels:
         """Return the cell (N,) of each row.
 
         Raises:
-            CalibrationDataError: The values are not of the column's kind, or not one per row.
+            CalibrationDataError: The column has numbers instead of texts, or texts instead of numbers.
         """
-        column = _values(self.name, values, rows)
         if not ((column != None) & (column == column)).any():  # noqa: E711 — of an array, all of it missing
             return np.zeros(len(column), np.int64)
         if (column.dtype == np.float64) is (self.texts is not None):
@@ -148,8 +152,7 @@ class Cells:
         return np.empty(0) if self.edges is None else self.edges
 
 
-def _values(name: str, values: ArrayLike | Sequence[str | None], rows: int) -> np.ndarray[Any, Any]:
-    """Return a column as float64, or as objects that are texts or None."""
+def _column(name: str, values: ArrayLike | Sequence[str | None], rows: int) -> Column:
     where = f"columns[{name!r}]"
     try:
         given = values if isinstance(values, np.ndarray) else np.array(list(values), np.object_)  # type: ignore[arg-type]

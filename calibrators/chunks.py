@@ -23,7 +23,7 @@ _FEW_CLASSES, _MANY_ROWS = 32, 64
 
 
 def row_chunks(rows: int | range, classes: int, entries: int = CHUNK_ENTRIES) -> Iterator[slice]:
-    """Yield slices of about ``entries`` entries that cover these rows, or so many, of ``classes`` entries, in order."""
+    """Yield slices of about ``entries`` entries, in order, over a range or number of rows of ``classes`` entries."""
     span = range(rows) if isinstance(rows, int) else rows
     step = max(1, entries // classes)
     for start in span[::step]:

@@ -14,7 +14,7 @@ from calibrators.effective_rows import WeightKind
 from calibrators.errors import CalibrationDataError
 
 
-def registered(name: object, where: str, without: tuple[str, ...] = ()) -> type[Calibrator]:
+def registered(name: object, where: str, without: tuple[str, ...]) -> type[Calibrator]:
     """Return the class of a method.
 
     Raises:

@@ -68,7 +68,7 @@ class AsyncClient:
         http: Class that sends requests; called with httpx's `base_url`, `headers` and `timeout`.
 
     Raises:
-        ValueError: The URL or the key is not valid.
+        ValueError: The URL, the key or the number of retries is not valid.
     """
 
     def __init__(
@@ -83,6 +83,10 @@ class AsyncClient:
     ) -> None:
         if api_key is not None and not re.fullmatch(r"[\x21-\x7e]+", api_key):
             raise ValueError("The API key is not valid. Expected: one line of ASCII that begins with cnd_.")
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"{url} is not a valid URL. Expected: one that begins with http:// or https://.")
+        if retries < 0:
+            raise ValueError(f"retries is {retries}. Expected: 0 or more.")
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         try:
             connections = http(base_url=url, headers=headers, timeout=timeout_s)
@@ -90,6 +94,7 @@ class AsyncClient:
             raise ValueError(f"{url} is not a valid URL: {error}") from error
         self._exchange = Exchange(connections, url=url, retries=retries)
         self._model = model
+        self._default: str | None = None  # the service's, once it is known
 
     async def __aenter__(self) -> Self:
         return self
@@ -798,23 +803,26 @@ class AsyncClient:
         return f"/{verb}" if self._model is None else f"/v1/models/{_part(self._model)}/{verb}"
 
     async def _named_path(self, rest: str) -> str:
-        """Return a path below the model's own; without a model name, that of the only model."""
-        if self._model is None:
-            names = [model.model for model in await self.models()]
-            if len(names) != 1:
-                raise NotFoundError(404, {"title": "Unknown model", "detail": f"Name one of the models: {names}."})
-            self._model = names[0]
-        return self._path(rest)
+        """Return a path below the model's own; without a model name, that of the service's default model."""
+        if self._model is None and self._default is None:
+            page = await self._ask(ModelPage, Request("GET", "/v1/models", True))
+            if page.default is None:
+                names = [model.model for model in page.items]
+                raise NotFoundError(
+                    404, {"title": "No default model", "detail": f"Name one of the models: {', '.join(names)}."}
+                )
+            self._default = page.default
+        return f"/v1/models/{_part(self._model or self._default or '')}/{rest}"
 
 
 def _part(name: str) -> str:
     """Return a name or id as a part of a path.
 
     Raises:
-        ValueError: It is empty, so the path would be another one.
+        ValueError: It is not a text, or is empty, `.` or `..`, so that the path would be another one.
     """
-    if not name:
-        raise ValueError("A name or id is empty. Give one, such as r7 for a revision.")
+    if not isinstance(name, str) or name in ("", ".", ".."):
+        raise ValueError(f"{name!r} is not a name or id. Give one, such as r7 for a revision.")
     return quote(name, safe="")
 
 

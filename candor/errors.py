@@ -47,6 +47,10 @@ class ApiError(ClientError):
         self.problem = problem
         self.retry_after_s = retry_after_s
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with all attributes: a pool of processes passes the error on."""
+        return type(self), (self.status, self.problem), {"retry_after_s": self.retry_after_s}
+
     @property
     def kind(self) -> str | None:
         """The problem's type without its path, such as `input-shape`."""

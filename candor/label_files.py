@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from candor.contract.documents import each_name_once
 from candor.contract.feedback import FeedbackEntry, FeedbackReceipt
 from candor.errors import ApiError
 
@@ -99,11 +100,13 @@ def _csv(path: Path, text: str) -> Iterator[Label]:
             _refuse(path, line, f"it is not CSV: {error}")
         if row is None:
             return
+        if not row:
+            continue
         if header is None:
             header = _header(path, line, row)
-        elif row and len(row) != len(header):
+        elif len(row) != len(header):
             _refuse(path, line, f"found {len(row)} cells, expected {len(header)}: {', '.join(header)}")
-        elif row:
+        else:
             yield Label(line, {name: cell for name, cell in zip(header, row, strict=True) if cell})
 
 
@@ -120,7 +123,7 @@ def _ndjson(path: Path, text: str) -> Iterator[Label]:
         if not row.strip():
             continue
         try:
-            fields = json.loads(row, parse_constant=_no_constant)
+            fields = json.loads(row, object_pairs_hook=each_name_once, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
             _refuse(path, line, f"it is not JSON: {error}")
         if not isinstance(fields, dict):

@@ -58,18 +58,15 @@ def inputs_body(inputs: Any, names: Mapping[str, Sequence[Any] | None]) -> dict[
     An array is sent as `.npy`, or as JSON if names go with it. NaN becomes null, the missing value of a table row.
 
     Args:
-        inputs: A NumPy array, nested lists, texts, or rows of a table as mappings.
+        inputs: A NumPy array, nested lists, texts, or rows of a table: mappings, or a data frame of pandas or polars.
         names: `references`, `groups`, `segments` and `amounts`; None where not given.
 
     Raises:
         TypeError: The input is a single text or row, or contains a value that JSON cannot hold.
     """
-    _check_batch(inputs)
-    given = {key: list(value) for key, value in names.items() if value is not None}
-    if not hasattr(inputs, "__array_interface__"):
-        return json_body({"inputs": list(inputs), **given})
-    if given:
-        return json_body({"inputs": inputs.tolist(), **given})
+    given = _given(names)
+    if given or not hasattr(inputs, "__array_interface__") or inputs.dtype.hasobject:
+        return _rows_body("inputs", inputs, given)
     import numpy as np  # installed wherever arrays come from
 
     stream = io.BytesIO()
@@ -97,22 +94,24 @@ def prediction_body(
     if inputs is not None:
         return inputs_body(inputs, names)
     ((field, values),) = given.items()
-    _check_batch(values)
-    return json_body({field: list(values), **{key: list(value) for key, value in names.items() if value is not None}})
+    return _rows_body(field, values, _given(names))
 
 
 def images_body(images: Sequence[bytes | Path | str], names: Mapping[str, Sequence[Any] | None]) -> dict[str, Any]:
     """Return httpx's arguments to send encoded images, or files of them, as one form.
 
     Raises:
-        TypeError: The input is a single image.
+        TypeError: The input is a single image, or names are a single text.
+        ValueError: There are no images.
     """
-    _check_batch(images)
+    _refuse_single("images", images)
+    if not images:
+        raise ValueError("found no image, expected at least one")
     files = [
         ("inputs", (str(index), image if isinstance(image, bytes) else Path(image).read_bytes()))
         for index, image in enumerate(images)
     ]
-    return {"files": files, "data": {key: list(value) for key, value in names.items() if value is not None}}
+    return {"files": files, "data": _given(names)}
 
 
 def file_body(path: Path | str) -> dict[str, Any]:
@@ -129,17 +128,49 @@ def file_body(path: Path | str) -> dict[str, Any]:
 
 
 def json_body(document: Any) -> dict[str, Any]:
-    """Return httpx's arguments to send JSON."""
+    """Return httpx's arguments to send JSON.
+
+    Raises:
+        TypeError: The document contains a value that JSON cannot hold.
+    """
     try:
         text = json.dumps(document, allow_nan=False, default=_plain)
-    except ValueError:  # NaN among the numbers; a search beforehand would cost more than this
-        text = json.dumps(_without_nan(document), allow_nan=False, default=_plain)
+    except ValueError as error:
+        raise TypeError("found NaN or infinity, expected numbers that JSON can hold") from error
     return {"content": text.encode(), "headers": {"content-type": MEDIA_TYPES[".json"]}}
 
 
-def _check_batch(inputs: Any) -> None:
-    if isinstance(inputs, str | bytes | Path | Mapping):  # the first two would go as their characters
-        raise TypeError(f"found a single {type(inputs).__name__}, expected a batch: put it into a list")
+def _rows_body(field: str, rows: Any, given: Mapping[str, list[Any]]) -> dict[str, Any]:
+    """Return httpx's arguments to send rows with what goes with them; NaN becomes null."""
+    _refuse_single(field, rows)
+    document = {field: _listed(rows), **given}
+    try:
+        return json_body(document)
+    except TypeError:  # NaN among the numbers; a search beforehand would cost more than this
+        return json_body(_without_nan(document))
+
+
+def _given(names: Mapping[str, Sequence[Any] | None]) -> dict[str, list[Any]]:
+    """Return the names that are given, as lists; raises TypeError for a single text."""
+    given = {}
+    for name, values in names.items():
+        if values is not None:
+            _refuse_single(name, values)
+            given[name] = list(values)
+    return given
+
+
+def _refuse_single(name: str, values: Any) -> None:
+    if isinstance(values, str | bytes | Path | Mapping):  # the first two would go as their characters
+        raise TypeError(f"found a single {type(values).__name__} as {name}, expected a batch: put it into a list")
+
+
+def _listed(rows: Any) -> list[Any]:
+    if hasattr(rows, "to_dicts"):  # polars
+        return list(rows.to_dicts())
+    if hasattr(rows, "columns") and hasattr(rows, "notna"):  # pandas: its missing values are not all None or NaN
+        return list(rows.astype(object).where(rows.notna(), None).to_dict("records"))
+    return rows.tolist() if hasattr(rows, "__array_interface__") else list(rows)
 
 
 def _plain(value: Any) -> Any:
@@ -148,7 +179,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     if hasattr(value, "tolist"):  # NumPy's arrays and numbers
-        return _without_nan(value.tolist())
+        return value.tolist()
     raise TypeError(f"found {type(value).__name__}, expected numbers, texts, lists or mappings")
 
 
@@ -159,4 +190,4 @@ def _without_nan(value: Any) -> Any:
         return {key: _without_nan(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_without_nan(entry) for entry in value]
-    return value
+    return _without_nan(value.tolist()) if hasattr(value, "tolist") else value

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from calibrators import metrics, reliability_diagram, softmax
 from candor import Client, ConflictError
-from candor.contract.predictions import Prediction
+from candor.contract.predictions import Decision, Prediction
 from examples.serving import ROOT, service
 from examples.trained import train
 from service.commands.output import print_certificates, print_recalibration
@@ -57,7 +57,7 @@ def main() -> None:
 
     with service(FOLDER, ROOT / "examples" / "policies", console) as url, Client(url) as client:
         one_image(client, url)
-        clean = predict(client, images, "clean images")
+        clean = predict(client, images, "clean images", policy=None)
         overconfident_and_mended(bundle, images, data.labels[rows], clean)
         for policy, solved in client.revision("r1").policies.items():
             print_certificates(policy, {band.action: band.certificate for band in solved.bands}, console)
@@ -65,10 +65,10 @@ def main() -> None:
         dark = drift.dim(images, seed=SEED)
         dimmed_at = datetime.now(UTC).isoformat()
         before = predict(client, dark, "dimmed images")
-        compare({"clean": clean, "dimmed": before}, labels)
+        compare({"clean": decided(client, clean), "dimmed": before}, labels)
         console.print(Rule("4  Labels come in, the service recalibrates"))
         feedback(client, before, labels)
-        answer = client.recalibrate(mode="propose", since=dimmed_at)
+        answer = client.recalibrate(mode="propose")
         print_recalibration(answer, console)
         console.print(TERMS, style="dim")
         if not answer.gate.passed or answer.revision is None:
@@ -140,17 +140,31 @@ def one_image(client: Client, url: str) -> None:
     console.print_json(json.dumps(answer.document))
 
 
-def predict(client: Client, images: NDArray[np.uint8], name: str) -> list[Prediction]:
-    """Send images over HTTP and return the predictions, decided by the policy auto-read."""
+def predict(client: Client, images: NDArray[np.uint8], name: str, policy: str | None = "auto-read") -> list[Prediction]:
+    """Send images over HTTP and return the predictions, decided by a policy."""
     predictions: list[Prediction] = []
     columns = (TextColumn(f"  predicting {len(images)} {name}"), BarColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=len(images))
         for start in range(0, len(images), ROWS_PER_REQUEST):
             part = images[start : start + ROWS_PER_REQUEST]
-            predictions += client.predict(part, policy="auto-read").predictions
+            predictions += client.predict(part, policy=policy).predictions
             bar.advance(task, len(part))
     return predictions
+
+
+def decided(client: Client, predictions: list[Prediction]) -> list[Prediction]:
+    """Return predictions with what the policy auto-read says of them.
+
+    They were made without it, so that no label of theirs is sought: the recalibration would have to wait for it.
+    """
+    bands = client.revision("r1").policies["auto-read"].bands
+
+    def decision(confidence: float) -> Decision:
+        fits = (band.action for band in bands if band.threshold is None or confidence >= band.threshold.probability)
+        return Decision(action=next(fits), label_sought=False)
+
+    return [one.model_copy(update={"decision": decision(one.confidence)}) for one in predictions]
 
 
 def compare(sides: dict[str, list[Prediction]], labels: list[str]) -> None:

@@ -159,7 +159,7 @@ def make_contents(
     """
     places = split(rows, shares, seed=seed)
     reference = _reference(scored.logits, codes, rows, places, seed=seed)
-    fitted = fit(calibrator, reference.fit)
+    fitted = fit(calibrator, reference.fit, group_numbers(rows, seed)[places["fit"]])
     report = make_report(reference, fitted, labels, positive)
     golden = _golden_rows(codes)
     texts = () if scored.texts is None else tuple(map(EncodedText, scored.texts[golden].tolist(), range(len(golden))))
@@ -222,11 +222,17 @@ def _reference(
     )
 
 
-def fit(name: str, rows: LabelledLogits) -> Calibrator:
-    """Fit a calibrator on fit rows; raises RowsError."""
+def fit(name: str, rows: LabelledLogits, groups: npt.NDArray[np.int64]) -> Calibrator:
+    """Fit a calibrator on fit rows; raises RowsError.
+
+    Args:
+        name: Key of `calibrators.CALIBRATORS`.
+        rows: The fit rows.
+        groups: Their groups, of `group_numbers`: folds keep equal rows together, as the split does.
+    """
     calibrator = CALIBRATORS[name]()
     try:
-        return calibrator.fit_grouped(rows.logits, rows.labels, rows.group, rows.weight)
+        return calibrator.fit_grouped(rows.logits, rows.labels, groups, rows.weight)
     except CalibrationError as error:
         raise RowsError(
             f"The calibrator `{name}` cannot be fitted on {len(rows.labels)} rows: {error}",

@@ -212,7 +212,7 @@ def import_server(
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds that a request may take.", min=0.001, max=600)] = 5.0,
     on_change: Annotated[
-        option.OnChange, typer.Option(help="Predictions once the model there has changed: refuse them, or only alarm.")
+        option.OnChange, typer.Option(help="If the model there changes: refuse predictions, or only alarm.")
     ] = option.OnChange.refuse,
     calibrator: option.CalibratorName = "auto",
     split: option.Split = "0.5,0.45,0.05",
@@ -360,9 +360,13 @@ def isolate() -> None:
         killed = -status == signal.SIGKILL
         complain(
             UnsupportedModelError(
-                "the import was killed, probably because memory ran out" if killed else "the model crashes the import",
+                "the import was killed, probably because memory ran out"
+                if killed
+                else "the model or the rows crash the import",
                 found=f"signal {signal.Signals(-status).name}",
-                remedy=None if killed else "Export the model again, and load it only where a crash does no harm.",
+                remedy=None
+                if killed
+                else "Export the model again, or write the rows anew, and load it only where a crash does no harm.",
             )
         )
         status = REFUSED

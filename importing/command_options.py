@@ -15,7 +15,7 @@ ModelFile = Annotated[
         "https://) or models:/NAME@ALIAS; pinned with …@sha256:DIGEST.",
     ),
 ]
-Digest = Annotated[str | None, typer.Option("--sha256", help="sha256 that the model's file must have.")]
+Digest = Annotated[str | None, typer.Option("--sha256", help="Expected SHA-256 of the model's file.")]
 RowsFile = Annotated[Path, typer.Argument(help="Labelled rows: CSV, Parquet or NDJSON.", exists=True, dir_okay=False)]
 Name = Annotated[str, typer.Option(help="Name of the model in the service.")]
 Validation = Annotated[
@@ -40,7 +40,8 @@ LabelColumns = Annotated[
     ),
 ]
 Labels = Annotated[
-    str | None, typer.Option(help="Classes in the order of the model's scores, renamed: 0=genuine,1=fraud.")
+    str | None,
+    typer.Option(help="Classes in the order of the model's scores, renamed: 0=genuine,1=fraud, or as a JSON object."),
 ]
 Group = Annotated[str | None, typer.Option(help="Column of groups: rows that belong together, such as a card's.")]
 Segment = Annotated[str | None, typer.Option(help="Column of segments that get certificates of their own.")]
@@ -74,13 +75,15 @@ TokenizerFile = Annotated[
     Path | None,
     typer.Option("--tokenizer", help="tokenizer.json of a text model in ONNX.", exists=True, dir_okay=False),
 ]
-TextColumn = Annotated[str | None, typer.Option(help="Column of the texts, where the rows have more inputs.")]
+TextColumn = Annotated[
+    str | None, typer.Option(help="Column of the texts. Required if the rows have other columns, too.")
+]
 MaxLength = Annotated[
     int | None,
     typer.Option(
         min=1,
         max=100_000,
-        help="Tokens per text, where the graph takes any number. Default: what the folder of huggingface says, at most "
+        help="Tokens per text, if the graph takes any number. Default: what the folder of huggingface says, at most "
         "512; with --tokenizer 128.",
     ),
 ]

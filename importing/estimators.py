@@ -95,7 +95,7 @@ def _import_one(
     estimator: Any, X: Any, y: Any, options: Options, labels: Mapping[Any, str] | None, columns: Mapping[str, Any]
 ) -> Path:
     """Write the bundle of an estimator of one class per row; `columns` are those with a role."""
-    if not hasattr(estimator, "predict_proba"):
+    if not hasattr(estimator, "predict_proba") and not hasattr(estimator, "fit"):  # converters say what others lack
         raise UnsupportedModelError(
             "the object gives no probabilities",
             found=type(estimator).__qualname__,

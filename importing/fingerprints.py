@@ -24,9 +24,13 @@ def fingerprints(rows: Rows) -> NDArray[np.uint64]:
     """
     if not rows.features:
         return _mixed(np.arange(len(rows), dtype=np.uint64))
-    total = np.zeros(len(rows), np.uint64)
-    scores = [] if rows.scores is None else list(rows.scores.T)
-    for values in (*rows.features.values(), *scores):
+    return of_columns([*rows.features.values(), *([] if rows.scores is None else rows.scores.T)])
+
+
+def of_columns(columns: Iterable[NDArray[Any]]) -> NDArray[np.uint64]:
+    """Return a number for each row of these columns, (N, …) each, as `fingerprints`."""
+    total = np.zeros(1, np.uint64)
+    for values in columns:
         total = _mixed(total ^ _of_column(values))
     return total
 
@@ -52,7 +56,7 @@ def _of_object(value: str | bytes | ImageFile | None) -> int:
         case None:
             data = b"none"
         case str():
-            data = b"s" + value.encode()
+            data = b"s" + value.encode("utf-8", "surrogatepass")
         case bytes():
             data = b"b" + value
         case _:

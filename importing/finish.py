@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from pydantic import JsonValue
@@ -22,14 +23,17 @@ from importing.class_order import SHOWN
 from importing.errors import ImportRefusedError, UnsupportedModelError
 from importing.order_check import check_order
 from importing.policy import PolicyFile
+from importing.printable import printable
 from importing.report import check_positive
 from importing.rows import Rows
 from importing.split import check_shares, group_numbers
 
+DRY_RUN: Final = "Dry run: nothing was written."
+
 
 @dataclass(frozen=True)
 class Options:
-    """What every import is told; see the options of `candor import`."""
+    """The options of every import; see `candor import`."""
 
     name: str
     labels: str | None
@@ -113,7 +117,7 @@ def finish(
             for key, name in (("average_precision", "average precision"), ("auroc", "AUROC"))
             if positive["after"][key]["value"] is not None
         )
-        console.print(escape(f"{positive['label']}: {told or 'no rows to rank'}"), soft_wrap=True)
+        console.print(escape(printable(f"{positive['label']}: {told or 'no rows to rank'}")), soft_wrap=True)
     return stored(contents, options, console)
 
 
@@ -129,7 +133,7 @@ def prepared(
     codes = np.fromiter((place[key] for key in rows.label), np.int64, len(rows))
     named = [key if key == name else f"{key} ({name})" for key, name in zip(keys, labels, strict=True)]
     shown = ", ".join(named[:SHOWN]) + ", …" * (len(named) > SHOWN)
-    console.print(escape(f"classes in the order of the scores: {shown}"), soft_wrap=True)
+    console.print(escape(printable(f"classes in the order of the scores: {shown}")), soft_wrap=True)
     groups = None if rows.group is None else group_numbers(rows, options.seed)
     warning = check_order(
         scored.logits,
@@ -142,7 +146,7 @@ def prepared(
         in_python=options.in_python,
     )
     if warning is not None:
-        console.print(f"[yellow]Warning[/yellow]: {escape(warning)}", soft_wrap=True)
+        console.print(f"[yellow]Warning[/yellow]: {escape(printable(warning))}", soft_wrap=True)
     with console.status("calibrating"):
         contents = make_contents(
             scored,
@@ -159,7 +163,7 @@ def prepared(
     sizes = {part: len(getattr(contents.reference, part).labels) for part in ("fit", "certify", "gate")}
     console.print(f"rows: {', '.join(f'{count:,} {part}' for part, count in sizes.items())}")
     for warning in contents.report["warnings"]:
-        console.print(f"[yellow]Warning[/yellow]: {escape(warning)}", soft_wrap=True)
+        console.print(f"[yellow]Warning[/yellow]: {escape(printable(warning))}", soft_wrap=True)
     return contents
 
 
@@ -170,7 +174,7 @@ def stored(contents: BundleContents, options: Options, console: Console) -> Path
         ImportRefusedError: The bundle cannot be written.
     """
     if options.dry_run:
-        console.print("Dry run: nothing was written.")
+        console.print(DRY_RUN)
         return None
     try:
         path = bundles.write(options.out, contents)
@@ -181,5 +185,5 @@ def stored(contents: BundleContents, options: Options, console: Console) -> Path
         options.policy.attach(path)
     elif (positive := contents.report.get("positive")) is not None:
         following = shlex.join(["candor", "policy", "suggest", str(path), "--positive", positive["label"]])
-        console.print(f"Next: {escape(following)}", soft_wrap=True)
+        console.print(f"Next: {escape(printable(following))}", soft_wrap=True)
     return path

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import typer
@@ -20,7 +20,7 @@ from importing.build import Scored
 from importing.class_sizes import highest_share
 from importing.errors import AmbiguousModelError, ImportRefusedError, RowsError, UnsupportedModelError
 from importing.examples.result import OnDemand
-from importing.finish import Options, prepared, stored
+from importing.finish import DRY_RUN, Options, prepared, stored
 from importing.printable import printable
 from importing.rows import Rows
 from importing.split import split
@@ -134,8 +134,8 @@ def finish_labels(
 
     Args:
         rows: The rows, with `marks`.
-        options: What the import is told.
-        console: Where the steps are told.
+        options: The options of the import.
+        console: Where the steps are printed.
         scored: Returns the scores of a label, given its place, its rows and their positions.
 
     Raises:
@@ -164,6 +164,9 @@ def store_labels(made: Sequence[tuple[BundleContents, Options]], options: Option
     A policy that one label cannot certify does not keep it from the others.
     """
     _print_report([contents for contents, _ in made], console)
+    if options.dry_run:
+        console.print(DRY_RUN)
+        return None
     paths, failed = [], None
     for contents, own in made:
         try:
@@ -179,14 +182,14 @@ def store_labels(made: Sequence[tuple[BundleContents, Options]], options: Option
     return paths[0]
 
 
-def subset(scored: Scored, positions: np.ndarray, **changed: object) -> Scored:
+def subset(scored: Scored, positions: np.ndarray, **changed: Any) -> Scored:
     """Return a model with its scores of some of the rows."""
     if len(positions) == len(scored.values):
-        return replace(scored, **changed)  # type: ignore[arg-type]
+        return replace(scored, **changed)
     values = scored.values
     texts = None if scored.texts is None else scored.texts[positions]
     made = OnDemand(len(positions), lambda places: values[positions[places]])
-    return replace(scored, values=made, texts=texts, **changed)  # type: ignore[arg-type]
+    return replace(scored, values=made, texts=texts, **changed)
 
 
 def places_of(labels: Sequence[str], known: Sequence[str] | None) -> tuple[tuple[int, ...], int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
@@ -58,8 +59,11 @@ class Port:
         return self.shape[1:]
 
     def __str__(self) -> str:
-        sizes = ", ".join("N" if size is None else str(size) for size in self.shape)
-        return f"{self.name}: {self.dtype or self.type} [{sizes}]"
+        # Only the first axis is the rows'; other axes of any size need not be equal.
+        sizes = ["?" if size is None else str(size) for size in self.shape]
+        sizes[:1] = ["N"] if self.shape[:1] == (None,) else sizes[:1]
+        shape = f"[{', '.join(sizes)}]" if sizes else "(shape not declared, or a scalar)"
+        return f"{self.name}: {self.dtype or self.type} {shape}"
 
 
 class Model(Protocol):
@@ -142,12 +146,7 @@ class OnnxModel:
                 remedy="Simplify it where you trust it: compute what depends on constants alone before the export.",
             ) from error
         except Exception as error:  # ONNX Runtime raises bare C++ exceptions of many types
-            raise UnsupportedModelError(
-                "ONNX Runtime cannot load the model",
-                where=where,
-                found=str(error)[:500],
-                remedy="Custom operators are not supported; export the model with standard ones.",
-            ) from error
+            raise _cannot_load(str(error), where) from error
         self.inputs = tuple(map(_port, self._session.get_inputs()))
         self.outputs = tuple(map(_port, self._session.get_outputs()))
 
@@ -187,6 +186,27 @@ def fixed_batch(inputs: Sequence[Port]) -> int | None:
     sizes = {port.shape[0] for port in inputs if port.shape}
     fixed = {size for size in sizes if size is not None}
     return fixed.pop() if len(fixed) == 1 and len(sizes) == 1 else None
+
+
+def _cannot_load(said: str, where: str) -> UnsupportedModelError:
+    """Return why ONNX Runtime cannot load a model, without the signature of its own function."""
+    if version := re.search(r"IR version: (\d+), max supported IR version: (\d+)", said):
+        kind, found, most = "IR version", *version.groups()
+    elif version := re.search(r"Opset (\d+) is under development.*is till opset (\d+)", said, re.DOTALL):
+        kind, found, most = "opset", *version.groups()
+    else:
+        said = re.sub(r"/onnxruntime_src/\S+ .*?\) (?=[A-Z])", "", said)
+        remedy = "Custom operators are not supported; export the model with standard ones."
+        return UnsupportedModelError(
+            "ONNX Runtime cannot load the model", where=where, found=said.strip()[:500], remedy=remedy
+        )
+    return UnsupportedModelError(
+        f"ONNX Runtime does not know the model's {kind}",
+        where=where,
+        found=f"{kind} {found}",
+        expected=f"at most {most}",
+        remedy="Export the model with a lower one (opset_version=), or with an older version of the exporter.",
+    )
 
 
 def _port(found: Any) -> Port:

@@ -14,7 +14,7 @@ from scipy.special import log_softmax
 from scipy.stats import rankdata
 
 from calibrators import metrics, softmax
-from importing.class_order import SHOWN
+from importing.class_order import SHOWN, written
 from importing.errors import AmbiguousModelError
 
 _DOUBTFUL: Final = 2  # standard errors, for a warning
@@ -70,7 +70,7 @@ def check_order(
         order = _best(logits[both := np.concatenate([choosing, testing])], codes[both])
         now, then = (np.mean(logits.argmax(axis=1) == each[codes]) for each in (np.arange(len(order)), order))
         told = f"the scores fit another order of the classes better (accuracy {now:.3f}; in that order {then:.3f})"
-    option = ("" if in_python else "--labels ") + _pairs(order, keys, labels, fixed=fixed)
+    option = _option(order, keys, labels, fixed=fixed).removeprefix("--labels " * in_python)
     if not allow_reversed and better >= _SURE:
         raise AmbiguousModelError(
             told,
@@ -137,10 +137,8 @@ def _standard_errors(logits: NDArray[np.float32], codes: NDArray[np.int64], orde
     return float(gain / sqrt(variance)) if variance > 0 else 0.0
 
 
-def _pairs(order: NDArray[np.int64], keys: Sequence[str], labels: Sequence[str], *, fixed: bool) -> str:
-    """Return the classes in another order, as `--labels` takes them; `fixed` names stay with their scores."""
-    named = []
-    for column, code in enumerate(np.argsort(order)[:SHOWN].tolist()):
-        name = labels[column if fixed else code]
-        named.append(keys[code] if keys[code] == name else f"{keys[code]}={name}")
-    return ",".join(named) + ",…" * (len(order) > SHOWN)
+def _option(order: NDArray[np.int64], keys: Sequence[str], labels: Sequence[str], *, fixed: bool) -> str:
+    """Return the option that gives the classes in another order; `fixed` names stay with their scores."""
+    codes = np.argsort(order)[:SHOWN].tolist()
+    names = [labels[column if fixed else code] for column, code in enumerate(codes)]
+    return written([keys[code] for code in codes], names) + ",…" * (len(order) > SHOWN)

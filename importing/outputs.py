@@ -36,7 +36,7 @@ class Candidate:
 
 
 def choose_output(
-    ports: Sequence[Port], values: Sequence[Any], classes: Sequence[str], wanted: str | None = None
+    ports: Sequence[Port], values: Sequence[Any], classes: Sequence[str], wanted: str | None
 ) -> tuple[GraphOutput, str]:
     """Return the output that scores the classes, and how it was found.
 
@@ -51,13 +51,9 @@ def choose_output(
             probabilities.
         UnsupportedModelError: No output does, or not the one that was named.
     """
-    name, _, form = (wanted or "").partition(":")
+    name, form = _wanted(wanted, ports)
     if form and form not in get_args(Form):
         raise UnsupportedModelError(f"unknown form {form!r} of an output", expected=", ".join(get_args(Form)))
-    if name and name not in {port.name for port in ports}:
-        raise UnsupportedModelError(
-            f"the model has no output {name!r}", expected=", ".join(port.name for port in ports)
-        )
     found = [
         candidate
         for port, value in zip(ports, values, strict=True)
@@ -96,6 +92,16 @@ def choose_output(
     return output, f"{described(output)} ({'as asked' if form else chosen.why}){clipped(output)}"
 
 
+def _wanted(text: str | None, ports: Sequence[Port]) -> tuple[str, str]:
+    """Return name and form of a wanted output, empty where it has none; raises UnsupportedModelError."""
+    name, _, form = (text or "").partition(":")
+    if name and name not in {port.name for port in ports}:
+        raise UnsupportedModelError(
+            f"the model has no output {name!r}", expected=", ".join(port.name for port in ports)
+        )
+    return name, form
+
+
 def described(output: GraphOutput) -> str:
     """Return an output in words."""
     return f"output {output.name}: {output.form}"
@@ -107,7 +113,7 @@ def clipped(output: GraphOutput) -> str:
 
 
 def choose_sigmoids(
-    ports: Sequence[Port], values: Sequence[Any], columns: Sequence[int], count: int, wanted: str | None = None
+    ports: Sequence[Port], values: Sequence[Any], columns: Sequence[int], count: int, wanted: str | None
 ) -> tuple[GraphOutput, str]:
     """Return the output that scores each label of a multi-label model on its own, and how it was found.
 
@@ -122,7 +128,7 @@ def choose_sigmoids(
         AmbiguousModelError: Several outputs may score the labels, or the rows of one add up to 1.
         UnsupportedModelError: No output does, or not the one that was named.
     """
-    name, _, form = (wanted or "").partition(":")
+    name, form = _wanted(wanted, ports)
     if form not in ("", "positive", "margin"):
         raise UnsupportedModelError(
             f"form {form!r} does not score labels independently",
@@ -212,6 +218,8 @@ def _keys(first: dict[Any, float], classes: Sequence[str], port: Port) -> tuple[
     places = tuple(map(str, range(len(classes))))
     if set(named) == set(places) and not set(places) & set(classes):
         return tuple(named[place] for place in places)  # the model knows its classes by number alone
+    if not set(classes) <= set(named):
+        named = {name.strip(): key for name, key in named.items()}  # as files give them
     if set(named) != set(classes):
         raise UnsupportedModelError(
             f"the maps of output {port.name!r} have other keys than the labels",

@@ -17,6 +17,10 @@ from importing.errors import AmbiguousModelError, RowsError
 from importing.finish import Options, Source, finish, record_of
 from importing.labels import CLASSES, check_rows, finish_labels
 from importing.rows import Rows
+from importing.suspicions import score_warnings
+
+_STRAY = 0.01  # share of scores outside 0 … 1 up to which they may be mistakes among probabilities
+_SUM = 1e-3
 
 
 def import_score_rows(rows: Rows, options: Options, console: Console, form: Form | None = None) -> None:
@@ -57,7 +61,8 @@ def _import_labels(rows: Rows, options: Options, console: Console, form: Form | 
 
     def of_label(place: int, known: Rows, _: npt.NDArray[np.int64]) -> Scored:
         assert known.scores is not None  # noqa: S101 — as above
-        known = dataclasses.replace(known, scores=known.scores[:, [place]])
+        names = known.score_names[place : place + 1]
+        known = dataclasses.replace(known, scores=known.scores[:, [place]], score_names=names)
         spec, kind, logits = _scored(known, console, form, len(CLASSES))
         return Scored(spec, logits, logits, kind.dump(), "scores", record)
 
@@ -70,14 +75,21 @@ def _scored(
     """Return the input of the bundle, what its scores are, and the logits of the rows."""
     given = rows.scores
     assert given is not None  # noqa: S101 — the command names their columns
-    far = np.abs(given).max(axis=1) > LARGEST
+    far = np.abs(given) > LARGEST
     if far.any():
-        row = int(far.argmax())
         raise RowsError(
             "The score is out of range.",
-            where=rows.where(row),
-            found=", ".join(f"{score:g}" for score in given[row]),
+            where=_first(rows, far),
+            found=f"{given[far][0]:g}",
             expected=f"at most {LARGEST:.3g} in size",
+        )
+    outside = (given < 0) | (given > 1)
+    if form is None and given.shape[1] == 1 and 0 < outside.sum() <= _STRAY * len(given):
+        raise AmbiguousModelError(
+            f"{int(outside.sum()):,} of {len(given):,} scores {'is' if outside.sum() == 1 else 'are'} outside 0 … 1",
+            where=_first(rows, outside),
+            found=f"{given[outside][0]:g}",
+            expected="--form positive (probabilities: correct these rows) or --form margin (any other scores)",
         )
     kind = _scores(given, classes, form)
     console.print(
@@ -86,8 +98,18 @@ def _scored(
     try:
         logits = kind.logits(given[:, 0] if given.shape[1] == 1 else given, classes)
     except RowError as error:
-        raise RowsError(error.message, where=str(rows.path), found=error.found, expected=error.expected) from error
+        sums = np.abs(given.sum(axis=1) - 1) > _SUM
+        where = _first(rows, outside) if outside.any() else rows.where(int(sums.argmax()))
+        raise RowsError(error.message, where=where, found=error.found, expected=error.expected) from error
+    for warning in score_warnings(rows):
+        console.print(f"[yellow]Warning[/yellow]: {warning}", soft_wrap=True)
     return InputSpec(kind="scores", dtype="float32", shape=(classes,)), kind, logits
+
+
+def _first(rows: Rows, wrong: npt.NDArray[np.bool_]) -> str:
+    """Return where the first wrong score stands, of a mask (N, S)."""
+    row, place = np.argwhere(wrong)[0].tolist()
+    return rows.where(row, rows.score_names[place])
 
 
 def _scores(values: npt.NDArray[np.float64], classes: int, form: Form | None) -> Scores:
@@ -118,7 +140,7 @@ def _scores(values: npt.NDArray[np.float64], classes: int, form: Form | None) ->
     sums = values.sum(axis=1)
     if not inside:
         return Scores(form="logits")
-    if (np.abs(sums - 1) < 1e-3).all():
+    if (np.abs(sums - 1) < _SUM).all():
         return Scores(form="probabilities")
     raise AmbiguousModelError(
         "the scores lie in 0 … 1 and do not add up to 1",

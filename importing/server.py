@@ -15,7 +15,9 @@ from pydantic import ValidationError
 from bundle import Upstream
 from bundle.inputs import TensorType
 from bundle.open_inference import OF_DTYPE
-from bundle.upstream import metadata_digest
+from bundle.references import shown
+from bundle.schema import first_problem
+from bundle.upstream import HEADER_NAME, HEADER_VARIABLE, metadata_digest
 from bundle.upstream_client import CallFailedError, HeaderValueError, UpstreamClient
 from importing.errors import UnsupportedModelError
 from importing.model import Port, fixed_batch
@@ -60,9 +62,20 @@ class ServerModel:
     ) -> None:
         found = _ADDRESS.fullmatch(address)
         if found is None:
-            raise UnsupportedModelError("not the address of a model", found=address, expected=_EXAMPLE)
+            raise UnsupportedModelError("not the address of a model", found=shown(address), expected=_EXAMPLE)
+        for name, variable in headers.items():
+            valid = re.fullmatch(HEADER_NAME, name)
+            if not valid or not re.fullmatch(HEADER_VARIABLE, variable):
+                raise UnsupportedModelError(
+                    "a header is not a name and the environment variable that holds its value",
+                    where="--header",
+                    found=name if valid else None,  # all else may be the secret itself
+                    expected="NAME=CANDOR_HEADER_…, of capital letters, digits and _",
+                    remedy="Put the value into such a variable: export CANDOR_HEADER_AUTHORIZATION='Bearer …', and "
+                    "--header Authorization=CANDOR_HEADER_AUTHORIZATION.",
+                )
         version = None if found["version"] is None else unquote(found["version"])
-        self._address = address
+        self._address = address = shown(address)
         try:
             self._upstream = Upstream(
                 url=found["url"],
@@ -76,7 +89,7 @@ class ServerModel:
             )
             client = UpstreamClient(self._upstream)
         except ValidationError as error:
-            raise UnsupportedModelError(error.errors(include_url=False)[0]["msg"], where=address) from error
+            raise UnsupportedModelError(first_problem(error), where=address) from error
         except HeaderValueError as error:
             raise UnsupportedModelError(str(error), where=address) from error
         metadata = self._called(lambda until: client.metadata(until=until))
@@ -149,7 +162,11 @@ class ServerModel:
             return call(time.monotonic() + self._upstream.timeout_s)
         except CallFailedError as error:
             raise UnsupportedModelError(
-                "the server gives no usable answer", where=self._address, found=str(error)
+                "the server gives no usable answer",
+                where=self._address,
+                found=str(error),
+                expected=f"an answer within {self._upstream.timeout_s:g} s" if error.kind == "slow" else None,
+                remedy="Give it more time with --timeout." if error.kind == "slow" else None,
             ) from error
 
 

@@ -40,12 +40,31 @@ from importing.labels import CLASSES, KEYS, check_rows, finish_labels, of_each_l
 from importing.model import Model, OnnxModel
 from importing.native import compare
 from importing.outputs import choose_output, choose_sigmoids, clipped, described
+from importing.printable import printable
 from importing.references import SUFFIXES
 from importing.rows import Rows
 from importing.split import split
 from importing.texts import Texts, text_examples, without_padding
 
 _PROBED = 512
+_RANDOM = (
+    b"RandomNormal",
+    b"RandomNormalLike",
+    b"RandomUniform",
+    b"RandomUniformLike",
+    b"Bernoulli",
+    b"Multinomial",
+    b"Dropout",
+)
+_EXPORTERS = {
+    ".keras": ("a model of Keras", 'model.export("model.onnx", format="onnx")'),
+    ".h5": ("a model of Keras", 'model.export("model.onnx", format="onnx")'),
+    ".tflite": ("a model of TensorFlow Lite", "python -m tf2onnx.convert --tflite model.tflite --output model.onnx"),
+    ".pb": ("a model of TensorFlow", "python -m tf2onnx.convert --saved-model FOLDER --output model.onnx"),
+    ".pt2": ("a program of torch.export", "torch.onnx.export(model, …, dynamo=True) on the model itself"),
+    ".safetensors": ("weights without a model", "optimum-cli export onnx, then candor import huggingface"),
+}
+"""What an ending of another format shows, and what exports such a model to ONNX."""
 _FORMATS = {ending: name for name, endings in SUFFIXES.items() if name in CONVERTERS for ending in endings}
 
 
@@ -77,6 +96,12 @@ def import_model_file(
         ImportRefusedError: The model or the rows cannot be used; nothing was written.
     """
     export = _export(path, file_format, tokenizer, max_length, several=bool(options.label_columns))
+    if export.texts is None and (text is not None or max_length is not None):
+        raise UnsupportedModelError(
+            f"--{'max-length' if text is None else 'text'} belongs to models of texts",
+            found=f"{file_format}, without a tokenizer",
+            expected="--tokenizer, or a text model's folder of optimum",
+        )
     readable(export.model, file_format if file_format in CONVERTERS else "ONNX")
     with export.model.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -132,8 +157,8 @@ def import_graph(
     Args:
         model: The graph.
         read: Reads the rows, given `text`, `columns`, `categories`, `literal` and `named`, as `read_rows` takes them.
-        options: What every import is told.
-        console: Where the steps are told.
+        options: The options of every import.
+        console: Where the steps are printed.
         source: Where the model comes from.
         converted: The conversion that made the graph; None for a graph as it came.
         native: What answers the same rows, to compare with; None for no comparison.
@@ -153,35 +178,14 @@ def import_graph(
     """
     export = export or Export(Path(source.name))
     given = {} if categories is None else read_json(categories, "categories", dict)
-    columns = None if converted is None else converted.columns
-    complete = None if converted is None else converted.complete
-    if given and columns is not None and complete is None:
+    if given and converted is not None and converted.columns is not None and converted.complete is None:
         raise UnsupportedModelError(
             "--categories belongs to graphs that came as ONNX, to models of arrays, and to categories of CatBoost",
             found=str(categories),
             expected="no --categories: the model names its columns and knows its categories",
         )
+    rows, columns, native = _read(model, read, export, given, converted, native, order, text)
     known = given if columns is None else _known(columns)
-    chosen = order if order is not None or columns is None else [each.name for each in columns.columns]
-    if export.texts is None:
-        rows = read(
-            text=text_columns(model.inputs, known),
-            columns=chosen,
-            categories={name: {*map(str, values)} for name, values in known.items()},
-            literal=text_columns(model.inputs, ()) if converted is None else _literal(columns),
-            named=[port.name for port in model.inputs],
-        )
-    else:
-        rows = read(text=None, columns=None if text is None else [text], literal=None)
-    if converted is not None and columns is not None and complete is not None:
-        if unknown := sorted(given.keys() - known.keys()):
-            raise UnsupportedModelError(
-                "--categories names columns without categories", found=", ".join(unknown), expected=", ".join(known)
-            )
-        texts = {name: [*map(str, given.get(name, ())), *_texts(rows, name)] for name in known}
-        columns, answers = complete(columns, texts)
-        native = replace(converted, native=answers) if native is converted else native
-        known = _known(columns)
     own = export.labels if converted is None else converted.labels
     several = options.label_columns
     keys: tuple[str, ...] = KEYS
@@ -190,32 +194,19 @@ def import_graph(
         if converted is not None:
             raise UnsupportedModelError("--label-columns belongs to graphs in ONNX", found=source.format)
         columns_of_labels, scored_labels = places_of(several, own)
+        options.check(labels)
+        of_each_label(options, several)
+        check_rows(rows, options, console)
     else:
         keys, labels = class_order(
             rows, options.labels, own, allow_reversed=options.allow_reversed, in_python=options.in_python
         )
-    options.check(labels)
-    if several:
-        of_each_label(options, several)
-        check_rows(rows, options, console)
-    else:
+        options.check(labels)
         print_report(describe(rows, certify=options.shares[1], categories=known), console)
         split(rows, options.shares, seed=options.seed)  # scoring takes long: refuse first
-    if export.texts is None:
-        wanted = [Wanted.parse(each) for each in inputs]
-        if not wanted and rows.files and export.image is not None:
-            wanted = [export.image]
-        examples = make_examples(
-            rows,
-            model.inputs,
-            wanted=wanted,
-            order=order,
-            categories=given,
-            columns=columns,
-            refuse_unknown=refuse_unknown,
-        )
-    else:
-        examples = text_examples(rows, model.inputs, export.texts)
+    examples = _examples(
+        rows, model, export, inputs, order=order, categories=given, columns=columns, refuse_unknown=refuse_unknown
+    )
     if several:
         found, note = choose_sigmoids(model.outputs, _probed(model, examples), columns_of_labels, scored_labels, output)
         graph, scores = Graph(inputs=examples.inputs, output=found, batch=model.batch), 2 * len(several)
@@ -224,7 +215,7 @@ def import_graph(
         scores = len(labels)
     graph = without_padding(graph, model.run, examples, model.inputs, scores)
     for line in (*export.notes, *examples.notes, note):
-        console.print(escape(line), soft_wrap=True)
+        console.print(escape(printable(line)), soft_wrap=True)
     if graph.batch is not None:
         console.print(f"The graph fixes its batch: it runs {graph.batch} row{'s' * (graph.batch > 1)} at a time.")
     if graph.mask is not None:
@@ -232,38 +223,100 @@ def import_graph(
     with progress(console, "scoring", len(rows)) as step:
         logits = score(graph, model.run, examples.values, rows, scores, step)
     _check_alone(graph, model, examples, logits, rows)
-    check = None
-    if native is not None:
-        check = _compared(native, graph, examples, logits, rows)
-        console.print(
-            f"{check.library} gives the same answers on {check.rows:,} rows: largest difference "
-            f"{check.difference:.2g} (tolerance {check.tolerance:g}).",
-            soft_wrap=True,
-        )
-    record = record_of(source, rows, options, check)
+    check = None if native is None else _compared(native, graph, examples, logits, rows, console)
     scored = Scored(
         examples.spec,
         examples.values,
         logits,
         model.content,
         model.origin,
-        record,
+        record_of(source, rows, options, check),
         graph,
         columns=examples.columns,
         tokenizer=examples.tokenizer,
         texts=examples.texts,
         trees=None if converted is None else converted.trees,
     )
-    if not several:
-        return finish(scored, rows, keys, labels, options, console)
+    if several:
+        return _finish_each(scored, graph, columns_of_labels, rows, options, console)
+    return finish(scored, rows, keys, labels, options, console)
+
+
+def _read(
+    model: Model,
+    read: Callable[..., Rows],
+    export: Export,
+    given: Mapping[str, Any],
+    converted: Converted | None,
+    native: Converted | None,
+    order: Sequence[str] | None,
+    text: str | None,
+) -> tuple[Rows, Columns | None, Converted | None]:
+    """Return the rows, and the columns and the native model, both completed with the categories in the rows."""
+    columns = None if converted is None else converted.columns
+    complete = None if converted is None else converted.complete
+    if export.texts is not None:
+        rows = read(text=None, columns=None if text is None else [text], literal=None)
+    else:
+        known = given if columns is None else _known(columns)
+        rows = read(
+            text=text_columns(model.inputs, known),
+            columns=order if order is not None or columns is None else [each.name for each in columns.columns],
+            categories={name: {*map(str, values)} for name, values in known.items()},
+            literal=text_columns(model.inputs, ()) if converted is None else _literal(columns),
+            named=[port.name for port in model.inputs],
+        )
+    if converted is not None and columns is not None and complete is not None:
+        columns, answers = complete(columns, _all_texts(rows, _known(columns), given))
+        native = replace(converted, native=answers) if native is converted else native
+    return rows, columns, native
+
+
+def _examples(
+    rows: Rows,
+    model: Model,
+    export: Export,
+    inputs: Sequence[str],
+    *,
+    order: Sequence[str] | None,
+    categories: Mapping[str, Any],
+    columns: Columns | None,
+    refuse_unknown: bool,
+) -> Examples:
+    """Return the rows as the graph's inputs; a tokenizer that came beside the graph encodes texts."""
+    if export.texts is not None:
+        return text_examples(rows, model.inputs, export.texts)
+    wanted = [Wanted.parse(each) for each in inputs]
+    if not wanted and rows.files and export.image is not None:
+        wanted = [export.image]
+    return make_examples(
+        rows,
+        model.inputs,
+        wanted=wanted,
+        order=order,
+        categories=categories,
+        columns=columns,
+        refuse_unknown=refuse_unknown,
+    )
+
+
+def _finish_each(
+    scored: Scored,
+    graph: Graph,
+    columns: Sequence[int],
+    rows: Rows,
+    options: Options,
+    console: Console,
+) -> Path | None:
+    """Finish a multi-label import: for each label a model of two classes, from its column of the output."""
 
     def of_label(place: int, _: Rows, positions: npt.NDArray[np.int64]) -> Scored:
-        own_output = graph.output.model_copy(update={"columns": (columns_of_labels[place],)})
+        output = graph.output.model_copy(update={"columns": (columns[place],)})
         return subset(
             scored,
             positions,
-            logits=np.ascontiguousarray(logits[positions, 2 * place : 2 * place + 2]),
-            graph=graph.model_copy(update={"output": own_output}),
+            logits=np.ascontiguousarray(scored.logits[positions, 2 * place : 2 * place + 2]),
+            graph=graph.model_copy(update={"output": output}),
         )
 
     return finish_labels(rows, options, console, of_label)
@@ -277,6 +330,15 @@ def _known(columns: Columns) -> dict[str, tuple[str, ...]]:
 def _literal(columns: Columns | None) -> list[str]:
     """Return the columns in which only an empty text is missing: converters know them."""
     return [] if columns is None else [each.name for each in columns.columns if each.literal]
+
+
+def _all_texts(rows: Rows, known: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the categories that the user and the rows name, of the columns that have some."""
+    if unknown := sorted(given.keys() - known.keys()):
+        raise UnsupportedModelError(
+            "--categories names columns without categories", found=", ".join(unknown), expected=", ".join(known)
+        )
+    return {name: [*map(str, given.get(name, ())), *_texts(rows, name)] for name in known}
 
 
 def _texts(rows: Rows, name: str) -> list[str]:
@@ -299,6 +361,13 @@ def _export(path: Path, file_format: str, tokenizer: Path | None, max_length: in
     """Return what is known of a model before it is opened."""
     if not path.exists():
         raise ModelReferenceError("no such file or folder", where=str(path))
+    if file_format == "onnx" and (exporter := _EXPORTERS.get(path.suffix.lower())):
+        kind, how = exporter
+        raise UnsupportedModelError(
+            f"the ending is that of {kind}", where=str(path), expected="an ONNX file", remedy=f"Export it: {how}."
+        )
+    if path.is_file() and not path.stat().st_size:
+        raise UnsupportedModelError("the file is empty", where=str(path), remedy="Save or fetch the model again.")
     folder = file_format == "huggingface"
     if path.is_dir() != folder:
         raise UnsupportedModelError(
@@ -367,9 +436,9 @@ def _probed(model: Model, examples: Examples) -> list[Any]:
 
 
 def _compared(
-    native: Converted, graph: Graph, examples: Examples, logits: npt.NDArray[np.float32], rows: Rows
+    native: Converted, graph: Graph, examples: Examples, logits: npt.NDArray[np.float32], rows: Rows, console: Console
 ) -> NativeCheck:
-    """Compare with the library; the rows enter its graph by the converter's own description."""
+    """Compare with the library, and tell the result; the rows enter its graph by the converter's own description."""
     if len(native.graph.inputs) != 1 or len(graph.inputs) != 1:
         feeds = native.graph.feeds(examples.values[:])
     else:
@@ -382,7 +451,13 @@ def _compared(
             )
         feeds = {native.graph.inputs[0].name: values.astype(native.graph.inputs[0].dtype)}
     probabilities = softmax(logits.astype(np.float64))
-    return compare(probabilities, native.native(feeds), rows, library=native.library)
+    check = compare(probabilities, native.native(feeds), rows, library=native.library)
+    console.print(
+        f"{check.library} gives the same answers on {check.rows:,} rows: largest difference "
+        f"{check.difference:.2g} (tolerance {check.tolerance:g}).",
+        soft_wrap=True,
+    )
+    return check
 
 
 def _check_alone(graph: Graph, model: Model, examples: Examples, logits: npt.NDArray[np.float32], rows: Rows) -> None:
@@ -397,8 +472,15 @@ def _check_alone(graph: Graph, model: Model, examples: Examples, logits: npt.NDA
             "the model answers a row alone differently than among other rows",
             found=str(differs.found),
             expected=str(differs.expected),
-            remedy="Export the model for inference: no layer may use the statistics of its batch.",
+            remedy=f"The graph may draw random numbers ({', '.join(random)}). Export it for inference, without them."
+            if (random := _random(model))
+            else "Export the model for inference: no layer may use the statistics of its batch.",
         )
+
+
+def _random(model: Model) -> list[str]:
+    """Return the operators of a graph that draw random numbers, found by their names in its file; Dropout may."""
+    return [name.decode() for name in _RANDOM if b"\x22" + bytes([len(name)]) + name in model.content]
 
 
 def _format_of(path: Path) -> str:

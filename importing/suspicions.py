@@ -13,6 +13,7 @@ from importing.rows.values import missing
 
 MANY_IDS = 50
 _FEW_ROWS = 5
+_EXACT = 2**24  # up to which float32 has all whole numbers
 _SENTENCE = 3  # spaces in an average text that is not an identifier
 _SAMPLE = 10_000  # rows that rule most columns out quickly
 
@@ -51,6 +52,41 @@ def uninformative(name: str, distinct: int, *, absent: bool, ids: bool, advice: 
     if distinct == 1 and not absent:
         return f"`{name}` is constant."
     return f"`{name}` has another value in each row, like an identifier. {advice}" if ids else None
+
+
+def merged(name: str, values: NDArray[np.float64]) -> str | None:
+    """Return which whole numbers of an input are one number as float32; None where there are none.
+
+    Args:
+        name: Name of the input.
+        values: Its numbers (N,), NaN for missing ones.
+
+    Example:
+        >>> print(merged("id", np.array([16777216.0, 16777218.0])))
+        None
+        >>> merged("id", np.array([16777216.0, 16777217.0])).partition(" such ")[2]
+        'as 16777216 and 16777217. Subtract a constant, or make it a category.'
+    """
+    large = values[np.abs(values) >= _EXACT]
+    large = np.unique(large[large == np.floor(large)])
+    same = np.flatnonzero(np.diff(large.astype(np.float32)) == 0)
+    if not len(same):
+        return None
+    one, other = large[same[0] : same[0] + 2]
+    return (
+        f"`{name}` has different whole numbers that are equal as float32, which the model reads, such as {one:.0f} and "
+        f"{other:.0f}. Subtract a constant, or make it a category."
+    )
+
+
+def score_warnings(rows: Rows) -> list[str]:
+    """Say what is suspicious about the scores of rows: constant, or giving the label away."""
+    assert rows.scores is not None  # noqa: S101 — such rows were read
+    if (rows.scores == rows.scores[0]).all():
+        return ["The scores are constant: they do not tell rows apart."]
+    apart = any(_separates(column, rows.codes) for column in rows.scores.T)
+    few = np.bincount(rows.codes).min() < _FEW_ROWS
+    return ["The scores separate the classes perfectly. Are they known before the label is?"] * (apart and not few)
 
 
 def duplicate_warnings(rows: Rows) -> list[str]:

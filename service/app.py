@@ -125,6 +125,8 @@ class Candor:
         if scope["type"] != "http":
             await self.api(scope, receive, send)
             return
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}  # checked and answered alike; the server leaves out the body
         if self._tracing is None:
             await self._answer_request(scope, receive, send)
             return
@@ -253,44 +255,11 @@ def create_app(settings: Settings, others: Others | None = None) -> Candor:
         runtime.close()
         raise
 
-    @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await runtime.others.join()
-        await asyncio.to_thread(candor.follow)  # what was activated since the models were loaded
-        tasks = [asyncio.create_task(run(runtime)) for run in (background.follow, background.probe, background.record)]
-        tasks.append(asyncio.create_task(background.read_keys(access, settings)))
-        if people is not None:
-            tasks.append(asyncio.create_task(people.follow()))
-        if certificates is not None:
-            tasks.append(asyncio.create_task(certificates.follow()))
-        if runtime.others.first:
-            tasks.append(asyncio.create_task(runtime.notices.run()))
-        if runtime.others.leader:
-            tasks.append(asyncio.create_task(background.prune(runtime)))
-            runtime.monitors.start()
-            runtime.webhooks.start()
-            runtime.audit_export.start()
-            runtime.log_sink.start()
-        await runtime.jobs.resume()
-        runtime.drift.start()  # each process collects a sample of its own rows
-        runtime.upstreams.start()
-        try:
-            if grpc is not None:
-                await grpc.start()
-            yield
-        finally:
-            if grpc is not None:
-                await grpc.stop()
-            for task in tasks:
-                task.cancel()
-            await runtime.jobs.close()
-            await asyncio.to_thread(runtime.close)
-
     api = FastAPIOffline(  # /docs works offline
         title="Candor",
         version=VERSION,
         summary="Calibrated probabilities and certified decisions over HTTP.",
-        lifespan=lifespan,
+        lifespan=lambda _: _serving(candor, access),
         redoc_url=None,
         redirect_slashes=False,  # to a full address, whose scheme is wrong behind a proxy that speaks TLS
         generate_unique_id_function=openapi.operation_id,
@@ -313,8 +282,44 @@ def create_app(settings: Settings, others: Others | None = None) -> Candor:
         api.include_router(router)
     problems.add_handlers(api)
     api.openapi = lambda: openapi.document(api, v2_openapi.DOCUMENTED)  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
-    candor = Candor(api, runtime, access, sessions, problems, decoders, grpc, certificates)
+    candor: Candor = Candor(api, runtime, access, sessions, problems, decoders, grpc, certificates)
     return candor
+
+
+@contextlib.asynccontextmanager
+async def _serving(candor: Candor, access: Access) -> AsyncIterator[None]:
+    """Run the tasks and threads of the service while it serves."""
+    runtime, grpc, certificates = candor.runtime, candor.grpc, candor.certificates
+    await runtime.others.join()
+    await asyncio.to_thread(candor.follow)  # what was activated since the models were loaded
+    tasks = [asyncio.create_task(run(runtime)) for run in (background.follow, background.probe, background.record)]
+    tasks.append(asyncio.create_task(background.read_keys(access, runtime.settings)))
+    if access.people is not None:
+        tasks.append(asyncio.create_task(access.people.follow()))
+    if certificates is not None:
+        tasks.append(asyncio.create_task(certificates.follow()))
+    if runtime.others.first:
+        tasks.append(asyncio.create_task(runtime.notices.run()))
+    if runtime.others.leader:
+        tasks.append(asyncio.create_task(background.prune(runtime)))
+        runtime.monitors.start()
+        runtime.webhooks.start()
+        runtime.audit_export.start()
+        runtime.log_sink.start()
+    await runtime.jobs.resume()
+    runtime.drift.start()  # each process collects a sample of its own rows
+    runtime.upstreams.start()
+    try:
+        if grpc is not None:
+            await grpc.start()
+        yield
+    finally:
+        if grpc is not None:
+            await grpc.stop()
+        for task in tasks:
+            task.cancel()
+        await runtime.jobs.close()
+        await asyncio.to_thread(runtime.close)
 
 
 def _grpc_server(

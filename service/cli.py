@@ -13,6 +13,7 @@ import typer
 
 from importing.cli import app as import_app
 from importing.cli import isolate
+from importing.usage import Commands
 from service.commands import (
     approval,
     audit,
@@ -41,6 +42,7 @@ from service.commands.output import run
 from service.version import VERSION
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,

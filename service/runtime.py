@@ -25,6 +25,7 @@ from service.recalibration.jobs import Jobs
 from service.serving.challengers import RESULTS, Challengers
 from service.serving.labels import LabelsPlane
 from service.serving.logged import logged_rows
+from service.serving.model import Model
 from service.serving.models import Models
 from service.serving.plane import Answer, Log, Plane, Served
 from service.settings import Settings
@@ -262,34 +263,38 @@ class Runtime:
         yield "candor_state_stale_seconds", "Seconds since the last database contact.", {}, self.models.stale_for_s
         yield "candor_challenger_queue_rows", "Rows queued for challengers.", {}, self.beside.depth
         for model in self.models.all():
-            for one in model.beside:
-                for result in RESULTS:
-                    named = {"model": model.name, "challenger": one.challenger.name, "result": result}
-                    text = "Sampled rows for a challenger of another bundle since the start."
-                    rows = self.beside.counts[model.name, one.challenger.name, result]
-                    yield "candor_challenger_rows_total", text, named, rows
-            if model.desired.loaded:
-                ready = model.plane.served is not None and model.problem is None
-                yield "candor_model_ready", "Whether a model serves its active revision.", {"model": model.name}, ready
-            refused = model.refused_bundles
-            yield "candor_bundles_refused", "Bundles refused at the last attempt.", {"model": model.name}, refused
-            yield "candor_queue_rows", "Rows queued for the session.", {"model": model.name}, model.plane.queued_rows
-            yield "candor_epoch", "Epoch of the active pointer.", {"model": model.name}, model.pointer.epoch
-            if (remote := model.remote) is not None:
-                yield from _upstream(model.name, remote)
-            if model.plane.served is not None:
-                active = {"model": model.name, "revision": model.plane.served.revision.id}
-                yield "candor_revision_info", "The active revision.", active, 1
-                yield from _certificates(model.name, model.plane.served)
-                yield from _cases(model.name, self.case_counts.of(model.name))
-                for outcome in OUTCOMES if settings.webhook_url is not None else ():
-                    of_outcome = {"model": model.name, "outcome": outcome}
-                    text = "Deliveries of cases to the webhook by this process, by outcome."
-                    yield "candor_webhook_deliveries_total", text, of_outcome, self.webhooks.counts[model.name, outcome]
-                if (status := self.monitors.seen(model.name)) is not None:
-                    yield from _monitoring(model.name, status)
-                if (drift := self.drift.seen(model.name)) is not None:
-                    yield from _drift(model.name, drift)
+            yield from self._of_model(model)
+
+    def _of_model(self, model: Model) -> Iterable[Gauge]:
+        """Yield the live values of one model."""
+        for one in model.beside:
+            for result in RESULTS:
+                named = {"model": model.name, "challenger": one.challenger.name, "result": result}
+                text = "Sampled rows for a challenger of another bundle since the start."
+                rows = self.beside.counts[model.name, one.challenger.name, result]
+                yield "candor_challenger_rows_total", text, named, rows
+        if model.desired.loaded:
+            ready = model.plane.served is not None and model.problem is None
+            yield "candor_model_ready", "Whether a model serves its active revision.", {"model": model.name}, ready
+        refused = model.refused_bundles
+        yield "candor_bundles_refused", "Bundles refused at the last attempt.", {"model": model.name}, refused
+        yield "candor_queue_rows", "Rows queued for the session.", {"model": model.name}, model.plane.queued_rows
+        yield "candor_epoch", "Epoch of the active pointer.", {"model": model.name}, model.pointer.epoch
+        if (remote := model.remote) is not None:
+            yield from _upstream(model.name, remote)
+        if model.plane.served is not None:
+            active = {"model": model.name, "revision": model.plane.served.revision.id}
+            yield "candor_revision_info", "The active revision.", active, 1
+            yield from _certificates(model.name, model.plane.served)
+            yield from _cases(model.name, self.case_counts.of(model.name))
+            for outcome in OUTCOMES if self.settings.webhook_url is not None else ():
+                of_outcome = {"model": model.name, "outcome": outcome}
+                text = "Deliveries of cases to the webhook by this process, by outcome."
+                yield "candor_webhook_deliveries_total", text, of_outcome, self.webhooks.counts[model.name, outcome]
+            if (status := self.monitors.seen(model.name)) is not None:
+                yield from _monitoring(model.name, status)
+            if (drift := self.drift.seen(model.name)) is not None:
+                yield from _drift(model.name, drift)
 
 
 def _log_interval_s(processes: int) -> float:

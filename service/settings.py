@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import ipaddress
+import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 from urllib.parse import urlsplit
@@ -30,7 +33,17 @@ _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\
 CALLBACK = "/dashboard/login/callback"
 """Path to which an identity provider sends people back."""
 _OF_PROVIDER = ("oidc_client_id", "oidc_client_secret_file", "oidc_redirect_url", "oidc_audience", "oidc_scopes")
+_READ_ELSEWHERE = {"CANDOR_URL", "CANDOR_API_KEY", "CANDOR_DATA"}  # by the command line, the client and the training
 _SECURE = (("https", True), ("https", False), ("http", True))
+
+
+def _from_json(given: object) -> object:
+    from candor.contract.documents import each_name_once
+
+    try:
+        return json.loads(given, object_pairs_hook=each_name_once) if isinstance(given, str) else given
+    except ValueError as error:
+        raise ValueError(f'not valid JSON, such as {{"risk": ["approve"]}}: {error}') from None
 
 
 def _names(given: object) -> object:
@@ -40,7 +53,9 @@ def _names(given: object) -> object:
 class Settings(BaseSettings):
     """Settings of one service (frozen)."""
 
-    model_config = SettingsConfigDict(env_prefix="CANDOR_", env_parse_none_str="none", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="CANDOR_", env_ignore_empty=True, env_parse_none_str="none", frozen=True
+    )
 
     host: str = Field("127.0.0.1", description="Address to listen on. An address beyond loopback requires an API key.")
     port: int = Field(8000, ge=1, le=65535, description="Port to listen on.")
@@ -218,7 +233,8 @@ class Settings(BaseSettings):
     key_changes_per_day: PositiveInt = Field(
         10_000,
         description="Maximum requests per day (UTC) of the API keys of one name, or of a person, that change anything "
-        "but labels and cases, such as recalibrations, policies, activations and logins; further ones get 429.",
+        "but labels and cases, such as recalibrations, policies, activations and logins, or assign a case; further "
+        "ones get 429.",
     )
     client_timeout_s: PositiveFloat = Field(
         20.0,
@@ -246,7 +262,7 @@ class Settings(BaseSettings):
         description="Audience of the access tokens with which people call the API, other than the client id. Unset: "
         "tokens are refused.",
     )
-    oidc_scopes: dict[str, tuple[str, ...]] = Field(
+    oidc_scopes: Annotated[dict[str, tuple[str, ...]], NoDecode, BeforeValidator(_from_json)] = Field(
         {},
         description="Scopes of each group of people (JSON), for all models or for one: "
         '`{"fraud-desk": ["review@fraud", "read"], "risk": ["approve"]}`. Other groups may do nothing.',
@@ -498,6 +514,12 @@ class Settings(BaseSettings):
     )
 
     @model_validator(mode="after")
+    def _ports(self) -> Self:
+        if self.grpc_port == self.port and self.uds is None:
+            raise ValueError(f"CANDOR_PORT and CANDOR_GRPC_PORT must differ: both are {self.port}")
+        return self
+
+    @model_validator(mode="after")
     def _sink(self) -> Self:
         if self.refit_from_sink and self.log_sink is None:
             raise ValueError("CANDOR_REFIT_FROM_SINK requires CANDOR_LOG_SINK")
@@ -570,7 +592,7 @@ class Settings(BaseSettings):
             except ValueError:
                 whole = False
             if not whole or not url.isascii() or not url.isprintable() or " " in url:
-                raise ValueError(f"{url!r} is not a URL such as https://cases.example/candor")
+                raise ValueError(f"{url!r} is not a URL such as https://host.example/path")
             if parts.username is not None or parts.fragment:
                 raise ValueError(f"{parts.hostname}: the URL has a user, password or fragment, which it may not have")
         return url
@@ -694,6 +716,28 @@ class Settings(BaseSettings):
         from service.state.password import with_password
 
         return with_password(url, self.database_password_file)
+
+
+def unknown_variables(environment: Iterable[str]) -> dict[str, str]:
+    """Return the variables `CANDOR_…` that nothing reads, each with what to do about it.
+
+    Args:
+        environment: Names of variables.
+
+    Example:
+        >>> unknown_variables(["CANDOR_PORT", "CANDOR_RETENTION_DAY"])
+        {'CANDOR_RETENTION_DAY': 'Did you mean CANDOR_RETENTION_DAYS?'}
+    """
+    from bundle.registry_login import PASSWORD, USER
+    from bundle.upstream import HEADER_VARIABLE
+
+    known = {f"CANDOR_{name}".upper() for name in Settings.model_fields} | _READ_ELSEWHERE | {USER, PASSWORD}
+    found = {}
+    for name in sorted(name for name in environment if name.startswith("CANDOR_") and name not in known):
+        if not re.fullmatch(HEADER_VARIABLE, name):  # bundles of remote models refer to it
+            near = difflib.get_close_matches(name, known, n=1)
+            found[name] = f"Did you mean {near[0]}?" if near else "docs/reference/settings.md lists all settings."
+    return found
 
 
 def is_secure(url: str) -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
+DAY_US: Final = 86_400_000_000
 _DURATION = re.compile(r"(\d{1,6})([smhdw])")
 _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_LONGEST_S = 99_999 * 604_800  # as in policies: from now until a year that times can have
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -42,7 +45,7 @@ def duration_us(text: str) -> int:
     """Return a duration such as 90d, 12h, 30m or 45s in microseconds.
 
     Raises:
-        ValueError: The text is not a duration.
+        ValueError: The text is not a duration, or longer than 99,999 weeks.
 
     >>> duration_us("12h")
     43200000000
@@ -50,7 +53,9 @@ def duration_us(text: str) -> int:
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a duration: write 90d, 12h, 30m or 45s")
-    return int(match[1]) * _UNITS_S[match[2]] * 1_000_000
+    if (seconds := int(match[1]) * _UNITS_S[match[2]]) > _LONGEST_S:
+        raise ValueError(f"{text!r} is too long: the maximum is 99999w")
+    return seconds * 1_000_000
 
 
 def spoken(seconds: float) -> str:

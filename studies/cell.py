@@ -68,7 +68,7 @@ class Cell:
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings completed by the defaults of those that a result from before them does not name."""
+    """Return settings with defaults for those that are newer than the result."""
     return {**_DEFAULTS, **config}
 
 

@@ -51,6 +51,12 @@ def grouped(results: Iterable[Result], key: Callable[[Result], Any]) -> dict[Any
     return groups
 
 
+def network_of(result: Result) -> tuple[str, str]:
+    """Return the data set and the model of a result."""
+    config = result["cell"]["config"]
+    return str(config["dataset"]), str(config["model"])
+
+
 def by_loss(results: Iterable[Result]) -> dict[str, list[Result]]:
     """Group results by loss and coefficients, all seeds together, cross-entropy first."""
     groups = grouped(results, lambda result: loss_title(result["cell"]["config"]))

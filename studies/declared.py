@@ -44,6 +44,15 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _METHODS = {"none": "before scaling", "temperature": "after temperature scaling"}
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-3 as a number, as YAML 1.2 does."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
 def declared(path: Path) -> Study:
     """Read a study from a YAML file.
 
@@ -91,7 +100,7 @@ def declared(path: Path) -> Study:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506  # a SafeLoader
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         said = " ".join(str(error).replace('in "<unicode string>", ', "").split())
         raise ConfigurationError(f"{path} cannot be read: {said}") from error
@@ -136,7 +145,8 @@ def _config(path: Path, labels: Sequence[str], settings: Mapping[str, Any]) -> T
         raise ConfigurationError(f"{here}: {error}") from error
     except TypeError as error:  # texts where numbers belong, and the like
         raise ConfigurationError(f"{here}: a setting has a wrong type: {error}") from error
-    if config.model in TREES or (config.model == "auto" and config.dataset == "table"):
+    table = config.dataset.partition(":")[0] in ("table", "vehicle_fraud")
+    if config.model in TREES or (config.model == "auto" and table):
         raise ConfigurationError(
             f"{path}: {' · '.join(labels)}: studies train networks, and the model is {config.model}; "
             "for a table, name a network such as table_cnn"

@@ -26,8 +26,7 @@ def curves_by_epoch(
     *,
     title: str,
     ylabel: str,
-    scale: float = 100.0,
-    levels: Mapping[str, float] | None = None,
+    levels: Mapping[str, float],
 ) -> Figure:
     """Draw a metric of the validation rows after each epoch: mean and range over seeds.
 
@@ -36,7 +35,6 @@ def curves_by_epoch(
         metric: Field of `training.evaluate.Evaluation`.
         title: Title of the figure.
         ylabel: Label of the vertical axis.
-        scale: Factor on the metric.
         levels: Heights of horizontal lines, by name.
     """
     figure, axes = _single(title)
@@ -52,7 +50,7 @@ def curves_by_epoch(
         if not runs:
             continue
         shortest = min(map(len, runs))
-        table = scale * np.array([run[:shortest] for run in runs], np.float64)
+        table = 100 * np.array([run[:shortest] for run in runs], np.float64)
         epochs = np.arange(1, shortest + 1)
         axes.plot(epochs, table.mean(axis=0), label=name, **_style(place))
         if len(runs) > 1:

@@ -17,6 +17,7 @@ from training.evaluate import BINS
 
 METHODS = ("none", "temperature", "histogram_width", "histogram_mass")
 DENSITY_BINS = 50
+_EPOCH_GROUPS = 4
 _LEAST_T, _LARGEST_T = 0.1, 10.0  # search range of the report on LeNet-5
 _SAMPLES = 10  # subsets of calibration rows of each size
 
@@ -120,21 +121,20 @@ def density(method: Calibrator, rows: LabelledLogits) -> dict[str, list[int]]:
     }
 
 
-def largest_logits(largest: NDArray[np.float32], learned: NDArray[np.int32], groups: int = 4) -> list[dict[str, Any]]:
+def largest_logits(largest: NDArray[np.float32], learned: NDArray[np.int32]) -> list[dict[str, Any]]:
     """Return the distribution of training rows' largest logit, by learned epoch.
 
     Args:
         largest: float32 (N,), the largest logit of each training row.
         learned: Learned epoch of each row, int32 (N,).
-        groups: Number of equal groups of epochs.
 
     Returns:
-        For each group of epochs with rows: `first` and `last` epoch, number of `rows`, `mean` and `deviation` of
-        the largest logit, and `counts` of a histogram over `edges` that all groups share.
+        For each of up to four equal groups of epochs that has rows: `first` and `last` epoch, number of `rows`, `mean`
+        and `deviation` of the largest logit, and `counts` of a histogram over `edges` that all groups share.
     """
     values = largest.astype(np.float64)
     edges = np.linspace(float(values.min()), float(values.max()), 41)
-    cuts = np.unique(np.linspace(1, int(learned.max()) + 1, groups + 1).round().astype(int))
+    cuts = np.unique(np.linspace(1, int(learned.max()) + 1, _EPOCH_GROUPS + 1).round().astype(int))
     found = []
     for first, after in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
         these = values[(learned >= first) & (learned < after)]

@@ -34,16 +34,15 @@ def resnet(classes: int, shape: ImageShape, *, depth: int = 20, width: int = 16)
     return network
 
 
-def convnet(classes: int, shape: ImageShape, *, width: int = 32, batch_norm: bool = True) -> nn.Module:
+def convnet(classes: int, shape: ImageShape, *, batch_norm: bool) -> nn.Module:
     """Return six 3 × 3 convolutions in three stages with max-pooling, their mean, and a linear layer.
 
     Args:
         classes: Number of classes.
         shape: Shape of the images.
-        width: Channels of the first stage.
         batch_norm: Whether each convolution is normalised; the initial weights are the same.
     """
-    widths = [shape.channels, width, width, 2 * width, 2 * width, 4 * width, 4 * width]
+    widths = [shape.channels, 32, 32, 64, 64, 128, 128]
     layers: list[nn.Module] = []
     for place, (inputs, outputs) in enumerate(pairwise(widths)):
         layers.append(nn.Conv2d(inputs, outputs, 3, padding=1))

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from bundle.whole_file import whole_file
 from studies.cell import Cell, differences
 from studies.grid import Grid
 from studies.raw import measured_of
 from studies.results import SCHEMA, read_result
 from studies.run_cell import LOGITS
-from training.documents import whole_file, without_nan
+from training.documents import without_nan
 from training.errors import ConfigurationError
 
 DOCUMENT = "document"

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from bundle.whole_file import whole_file
 from studies.cell import Cell, differences
-from training.documents import whole_file, without_nan
+from training.documents import without_nan
 from training.errors import ConfigurationError
 
 SCHEMA = 1

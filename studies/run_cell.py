@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from bundle import LabelledLogits
+from bundle.whole_file import whole_file
 from studies import measure
 from studies.cell import Cell
 from studies.raw import measured_of, raw_of
 from studies.results import CONFIG, check_same, read_json, write_json, write_result
 from training.data import cifar10h
 from training.determinism import deterministic
-from training.documents import versions_of, whole_file
+from training.documents import versions_of
 from training.epochs import Epoch, OnEpoch
 from training.errors import ConfigurationError
 from training.logs import log_to

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from studies.cell import Cell
-from studies.common import grouped, shown, values
+from studies.common import grouped, network_of, shown, values
 from studies.figures import densities
 from studies.page import Page
 from studies.pairs import Number, at, claimed, compared
@@ -104,7 +104,7 @@ def cells(scale: Scale, seeds: int | None) -> list[Cell]:
 def report(results: Sequence[Result], page: Page) -> list[Question]:
     """Write tables 2, 3 and 4, figure 2, and the terms of equation 9."""
     claims: dict[str, list[Claim]] = {name: [] for name in _SOURCE_SAYS}
-    for (task, model), found in grouped(results, _network).items():
+    for (task, model), found in grouped(results, network_of).items():
         page.heading(_called(task, model))
         groups = grouped((result for result in found if not _of_confidnet(result)), _method)
         if "baseline" not in groups:
@@ -126,11 +126,6 @@ def report(results: Sequence[Result], page: Page) -> list[Question]:
         for name, more in (here | shifted | pair_of_confidnet).items():
             claims[name] += more
     return [Question(*_SOURCE_SAYS[name], group) for name, group in claims.items()]
-
-
-def _network(result: Result) -> tuple[str, str]:
-    config = result["cell"]["config"]
-    return str(config["dataset"]), str(config["model"])
 
 
 def _stem(task: str, model: str) -> str:

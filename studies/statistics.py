@@ -141,14 +141,14 @@ def _deviations(freedom: int) -> NDArray[np.float64]:
     return deviations
 
 
-def detectable(deviation: float, pairs: int, alpha: float = 0.05, wanted: float = 0.8) -> float:
-    """Return the smallest true mean difference that the paired t-test finds with this power.
+def detectable(deviation: float, pairs: int, alpha: float) -> float:
+    """Return the smallest true mean difference that the paired t-test finds with power 0.8.
 
     Example:
-        >>> round(detectable(deviation=1.0, pairs=10), 1)
+        >>> round(detectable(deviation=1.0, pairs=10, alpha=0.05), 1)
         1.0
     """
-    return deviation * float(optimize.brentq(lambda effect: power(effect, 1.0, pairs, alpha) - wanted, 0.0, 1000.0))
+    return deviation * float(optimize.brentq(lambda effect: power(effect, 1.0, pairs, alpha) - 0.8, 0.0, 1000.0))
 
 
 def pairs_for(effect: float, deviation: float, alpha: float = 0.05, wanted: float = 0.8) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from studies.common import TITLES, by_loss, comparison_table, grouped, loss_title, null_level, shown, values
+from studies.common import TITLES, by_loss, comparison_table, grouped, loss_title, network_of, null_level, shown, values
 from studies.figures import curves, curves_by_epoch, largest_logit_histograms, reliability, sweeps
 from studies.page import Page
 from studies.pairs import at, claimed
@@ -50,7 +50,7 @@ _PUBLISHED = {
 def report(results: Sequence[Result], page: Page) -> list[Question]:
     """Write tables 1 and 2 and figures 1 to 6, for each data set and network."""
     claims: list[dict[str, list[Claim]]] = []
-    for (task, model), cells in grouped(results, _task).items():
+    for (task, model), cells in grouped(results, network_of).items():
         found = [result for result in cells if not _rows(result)]
         chosen = by_loss([result for result in found if _is_chosen(result)])
         page.heading(f"{task}, {model}")
@@ -288,11 +288,6 @@ def _by_coefficient(found: list[Result], loss: str) -> dict[float, list[Result]]
 
 def _ece(results: list[Result], method: str) -> float:
     return 100 * float(np.mean([result["test"][method]["ece"] for result in results]))
-
-
-def _task(result: Result) -> tuple[str, str]:
-    config = result["cell"]["config"]
-    return str(config["dataset"]), str(config["model"])
 
 
 def _loss(result: Result) -> str:

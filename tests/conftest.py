@@ -12,9 +12,10 @@ import fcntl
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -112,3 +113,14 @@ def digits(made_once: MadeOnce) -> Digits:
     names = [data.label_names[label] for label in data.labels[rows]]
     dimmed = dim(images, seed=7, gain=0.15)  # a fifth misread: enough errors for any gate
     return Digits(root, bundles.verify(root / "digits" / "1"), images, dimmed, names)
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    """The files of `memory://`, empty again after the test."""
+    import fsspec
+
+    files = fsspec.filesystem("memory")
+    yield files
+    for name in files.ls("/", detail=False):
+        files.rm(name, recursive=True)

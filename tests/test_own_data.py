@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from candor import Client
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S, PROMPT_REFITS, until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,9 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def environment() -> dict[str, str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     # Without COLUMNS, which pytest's processes set for themselves.
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("CANDOR_", "COLUMNS"))}
     served = {"CANDOR_PORT": str(port), "CANDOR_URL": f"http://127.0.0.1:{port}"}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 import bundle
 from bundle import BundleContents, LabelledLogits
 from bundle.report import headline
@@ -14,19 +17,22 @@ from training.diagrams import draw
 from training.errors import ConfigurationError
 
 
-def calibrate(name: str, rows: LabelledLogits) -> Calibrator:
+def calibrate(name: str, rows: LabelledLogits, together: NDArray[np.int64] | None = None) -> Calibrator:
     """Fit a calibrator.
 
     Args:
         name: Key of `calibrators.CALIBRATORS`.
         rows: Held-out rows; the reference's fit rows.
+        together: Numbers of rows that folds keep together, (n,); None for the groups of the rows.
 
     Raises:
         ConfigurationError: The calibrator is unknown, or these rows do not determine it.
     """
     calibrator = choose("calibrator", CALIBRATORS, name)()
     try:
-        return calibrator.fit_grouped(rows.logits, rows.labels, rows.group, rows.weight)
+        return calibrator.fit_grouped(
+            rows.logits, rows.labels, rows.group if together is None else together, rows.weight
+        )
     except CalibrationError as error:
         raise ConfigurationError(f"{name} cannot be fitted on {len(rows.labels)} reference rows: {error}") from error
 
@@ -54,7 +60,8 @@ def calibrate_bundle(path: Path, name: str) -> Path:
             f"the bundle is in folder {folder.name!r}, expected the name of its model, {manifest.model!r}"
         )
     calibrator = calibrate(name, old.reference.fit)
-    report = make_report(old.reference, calibrator, manifest.labels)
+    positive = old.report.get("positive", {}).get("label")
+    report = make_report(old.reference, calibrator, manifest.labels, positive)
     if "training" in old.report:
         report["training"] = old.report["training"]
     return bundle.write(
@@ -78,5 +85,9 @@ def calibrate_bundle(path: Path, name: str) -> Path:
             vocabulary=old.vocabulary,
             columns=old.columns,
             profile=old.profile,
+            tokenizer=old.tokenizer,
+            source=manifest.source,
+            imported=manifest.imported,
+            label_of=manifest.label_of,
         ),
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from training.documents import whole_file
+from bundle.whole_file import whole_file
 from training.errors import ConfigurationError
 
 _VERSION = 3
@@ -23,9 +23,15 @@ def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any]) -> No
         path: The file.
         recipe: Settings of the run by name; plain values.
         state: Tensors and plain values, nested in mappings and lists.
+
+    Raises:
+        OSError: The file cannot be written.
     """
     with whole_file(path) as stream:
-        torch.save({"version": _VERSION, "recipe": dict(recipe), "state": dict(state)}, stream)
+        try:
+            torch.save({"version": _VERSION, "recipe": dict(recipe), "state": dict(state)}, stream)
+        except RuntimeError as error:  # PyTorch's writer hides the system's own error
+            raise OSError(f"{path} cannot be written: {error.__context__ or error}") from error
 
 
 def read(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ _ROWS = 4
 
 
 def check_network(
-    name: str, module: nn.Module, inputs: NDArray[Any], classes: int, encoder: Vocabulary | Tokenizer | None = None
+    name: str, module: nn.Module, inputs: NDArray[Any], classes: int, encoder: Vocabulary | Tokenizer | None
 ) -> None:
     """Check shape and type of the logits, the gradient, and that ONNX Runtime gives the same logits.
 
@@ -59,7 +59,7 @@ def check_network(
     _check_export(name, tried, golden)
 
 
-def check_loss(name: str, criterion: Criterion, classes: int, *, mixed: bool = False) -> None:
+def check_loss(name: str, criterion: Criterion, classes: int, *, mixed: bool) -> None:
     """Check that a loss gives one finite value per example, and a finite gradient.
 
     Args:

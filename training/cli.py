@@ -21,6 +21,7 @@ from rich.table import Table
 
 import bundle
 from calibrators import CALIBRATORS
+from importing.usage import Commands
 from training import TrainConfig, train_bundle
 from training.console import USAGE, copy_report, fail, progress, reported_errors, show
 from training.data import describe, settings_of
@@ -38,6 +39,7 @@ _EXIT_CODES = """Exit codes: 0 success · 1 the run failed · 2 invalid setting 
 
 app = typer.Typer(
     name="candor-train",
+    cls=Commands,
     help=f"Train classifiers, calibrate them, and export bundles that candor serves.\n\n{_EXIT_CODES}",
     no_args_is_help=True,
     add_completion=False,
@@ -174,13 +176,12 @@ def train_command(
     with reported_errors(keep):
         given = replace(config(), by_data=()) if plain else config()
         train = _trainer(ray, workers)
-        what = "the default model" if given.model == "auto" else given.model
         folder = None if no_log or not leads() else log or _run_folder(given, keep)
         if folder is not None:
             check_folder(folder, "for the log")
         if keep is not None and keep.is_dir():
             raise ConfigurationError(f"--keep {keep} is a folder, expected a file")
-        with progress(f"Training {what} on {given.dataset}", given.epochs) as shown, ExitStack() as stack:
+        with progress(f"Training {_model(given)} on {given.dataset}", given.epochs) as shown, ExitStack() as stack:
             followers = [shown.epoch]
 
             @cache  # from the first epoch on, so that a refused run leaves no folder
@@ -295,11 +296,11 @@ def search_command(
         )
         _check_workers(ray, workers)
         following = Following(search, track, bars=ray is None)
-        found = run(search, following.trial, following.tell, ray=ray, workers=workers)
+        found = run(search, following.trial, following.tell, following.lost, ray=ray, workers=workers)
         show_trials(search, found, as_json=as_json)
         if out is not None:
             best = configured(base, found[0].settings)
-            with progress(f"Training the best: {best.model} on {best.dataset}", best.epochs) as shown:
+            with progress(f"Training {_model(best)} on {best.dataset} with the best settings", best.epochs) as shown:
                 path = _trainer(ray, None)(best, out, on_epoch=shown.epoch, on_step=shown.step)
             if not as_json:
                 show(path, as_json=False)
@@ -454,6 +455,10 @@ def _check_workers(ray: str | None, workers: int | None) -> None:
         raise ConfigurationError("--workers belongs to --ray; without Ray, start the processes with torchrun")
     if workers is not None and workers < 1:
         raise ConfigurationError(f"workers is {workers}, expected at least 1")
+
+
+def _model(config: TrainConfig) -> str:
+    return "the default model" if config.model == "auto" else config.model
 
 
 def leads() -> bool:

@@ -30,25 +30,26 @@ class TrainConfig(Recipe):
     """One training run; the same configuration gives the same model, byte for byte, on the same machine.
 
     Attributes:
-        dataset: Key of `training.data.DATASETS`; classes may follow after a colon (`cifar10:bird,cat`).
+        dataset: A data set that `candor-train list` names; classes may follow after a colon (`cifar10:bird,cat`).
         data: Folder of data sets; None for CANDOR_DATA. Not stored with the model.
         data_settings: Settings of the data set's reader by name, such as `length` or `label`.
         rows: Rows of the data set to keep, classes in proportion and the test part complete; None for all.
         test_rows: Rows to set apart for testing if the data set has no test part.
-        model: Key of `training.models.MODELS` or `training.trees.TREES`, entry point of `candor.models`, factory as
-            `package.module:name`, or network of another library: `timm:NAME`, `torchvision:NAME`, `hf:FOLDER`; `auto`
-            takes boosted trees for tables, `text_cnn` for texts and `lenet5` for images. Texts take `hf:FOLDER`, with
-            its tokenizer.
+        model: A network or trees that `candor-train list` names, a factory of your own as `package.module:name` or as
+            an entry point of `candor.models`, or a network of another library: `timm:NAME`, `torchvision:NAME`,
+            `hf:FOLDER`. `auto` takes boosted trees for tables, `text_cnn` for texts and `lenet5` for images. Texts
+            take `hf:FOLDER`, with its tokenizer.
         pretrained: File of weights of such a network (.safetensors, .pth, .npz); `hf:FOLDER` has its own.
         image_size: Side of such a network's images, if not its own.
         max_length: Tokens per text of `hf:FOLDER`; by default what the folder says, at most 512. Longer texts are cut.
         model_settings: Keyword arguments of a factory of your own, or parameters of a library of trees by its own
             names, such as `num_leaves`.
-        loss: Key of `training.losses.LOSSES`, entry point of `candor.losses`, or function as `package.module:name`.
+        loss: A loss that `candor-train list` names, or a function of your own as `package.module:name` or as an entry
+            point of `candor.losses`.
         coefficients: The loss's coefficients by name.
-        calibrator: Key of `calibrators.CALIBRATORS`, fitted on the reference's fit rows. By default `temperature`; for
-            tables `auto`; with class weights, balanced sampling or adjusted logits `platt`, or `vector` for more than
-            two classes.
+        calibrator: A calibrator that `candor-train list` names; it is fitted on the reference's fit rows. By default
+            `temperature`; for tables `auto`; with class weights, balanced sampling or adjusted logits `platt`, or
+            `vector` for more than two classes.
         name: Name of the model in the bundle; derived from the data set if None.
         train_rows: Rows to learn from; 0 and, except for the digits, the default take all that the other parts leave.
         validation_rows: Held-out rows for early stopping and model selection; by default 15 % for trees
@@ -230,6 +231,7 @@ class TrainConfig(Recipe):
             test=data.test,
             stratified=self.stratified,
             groups=data.groups,
+            equal=data.equal,
         )
         return data.learned_from(parts.train), parts
 

@@ -137,7 +137,7 @@ def _lines(title: str) -> Shown:
 def _loss(epoch: Epoch) -> str:
     found = epoch.validation
     if found is None:
-        return f"{epoch.loss:.4f}"
+        return f"{epoch.loss:.4f}" if math.isfinite(epoch.loss) else "not measured (no validation rows)"
     told = f"{epoch.loss:.4f}, validation accuracy {found.accuracy:.1%}"
     if math.isfinite(found.auroc):
         told += (
@@ -196,7 +196,7 @@ def _of_class(positive: dict[str, Any]) -> Table:
     for name, label in (("auroc", "AUROC"), ("average_precision", "average precision")):
         values = [side[name]["value"] for side in sides]
         table.add_row(label, *("—" if value is None else f"{value:.4f}" for value in values))
-    for precision in (0.5, 0.8, 0.9):
+    for precision in (0.5, 0.8, 0.9) if positive["positives"] else ():
         cells = [f"{recall_at(side['precision_recall'], precision):.1%}" for side in sides]
         table.add_row(f"recall at precision {precision:.0%}", *cells)
     return table

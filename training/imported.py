@@ -63,6 +63,8 @@ def import_published(path: Path, config: TrainConfig, mean: Sequence[float], dev
         certify_share=config.certify_share,
         test=data.test,
         stratified=config.stratified,
+        groups=data.groups,
+        equal=data.equal,
     )
     weights = PublishedWeights(
         file=path.name,

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from bundle.table import Column, Columns
 from training.config import TrainConfig
 from training.data import Dataset, Splits, split, split_held_out
+from training.data.equal import equal_rows, equal_texts
 from training.data.sizes import sizes
 from training.data.tokens import TextsAndTokens
 from training.epochs import OnEpoch
@@ -73,7 +74,8 @@ def candor_train(
         The bundle's folder, `<out>/<name>/<version>`.
 
     Raises:
-        ConfigurationError: A setting is invalid, inputs or labels do not fit, or the network or loss fails a check.
+        ConfigurationError: A setting is invalid, inputs or labels do not fit, most reference or test rows are training
+            rows, or the network or loss fails a check.
         DivergedError: The loss became NaN or infinite.
         ExportError: The exported graph differs from the network.
         bundle.BundleError, OSError: The bundle could not be written.
@@ -92,7 +94,7 @@ def candor_train(
     data, bounds = _joined(
         {part: rows for part, rows in given.items() if rows is not None}, label_names, columns, length
     )
-    data = config.encoded(data)
+    data = config.encoded(replace(data, equal=_equal(data, bounds)))
     parts = _parts(data, bounds, config)
     factory = (lambda *_: model) if isinstance(model, nn.Module) else model
     return run(
@@ -155,8 +157,24 @@ def _joined(
         told.update(np.ascontiguousarray(inputs[rows.start : rows.stop]).data)
         told.update(labels[rows.start : rows.stop].data)
         sources[part] = told.hexdigest()
+    _refuse_training_rows(inputs, bounds)
     test = bounds.get("test", range(0))
     return Dataset("arrays_in_memory", inputs, labels, names, test=test, sources=sources, **more), bounds
+
+
+def _refuse_training_rows(inputs: NDArray[Any], bounds: dict[str, range]) -> None:
+    """Raise ConfigurationError if most rows of a part that judges the model are training rows, exactly equal."""
+
+    def distinct(part: str) -> set[bytes]:
+        return {hashlib.blake2b(inputs[row].tobytes(), digest_size=16).digest() for row in bounds.get(part, ())}
+
+    learned = distinct("train")
+    for part in ("reference", "test"):
+        shared = len(distinct(part) & learned)
+        if 2 * shared > len(bounds.get(part, ())):
+            raise ConfigurationError(
+                f"{part}: {shared} of {len(bounds[part])} rows are training rows, expected rows that training never saw"
+            )
 
 
 def _labels(part: str, labels: ArrayLike) -> NDArray[np.int64]:
@@ -168,6 +186,20 @@ def _labels(part: str, labels: ArrayLike) -> NDArray[np.int64]:
     return found.astype(np.int64)
 
 
+def _equal(data: Dataset, bounds: dict[str, range]) -> NDArray[np.int64] | None:
+    """Return the number of each row's inputs among the rows that are cut into parts; None if these all differ."""
+    own = np.array(bounds.get("reference", bounds["train"]))
+    if data.texts is None:
+        found = equal_rows(data.array[own], data.labels[own])
+    else:
+        found = equal_texts(data.texts[own], data.labels[own])
+    if found is None:
+        return None
+    numbers = np.zeros(len(data), np.int64)
+    numbers[own] = found
+    return numbers
+
+
 def _parts(data: Dataset, bounds: dict[str, range], config: TrainConfig) -> Splits:
     shares: dict[str, Any] = {"fit_share": config.fit_share, "certify_share": config.certify_share, "seed": config.seed}
     rows = {part: np.arange(each.start, each.stop, dtype=np.int64) for part, each in bounds.items()}
@@ -176,9 +208,11 @@ def _parts(data: Dataset, bounds: dict[str, range], config: TrainConfig) -> Spli
     if "reference" not in rows:
         own = data.labels[rows["train"]]
         wanted = sizes(data, 0, 0, config.reference_rows, config.certify_share).reference
+        shares["equal"] = None if data.equal is None else data.equal[rows["train"]]
         cut = split(own, train_rows=None, reference_rows=wanted, stratified=config.stratified, **shares)
         return replace(cut, **held_out)
     reference = rows["reference"]
+    shares["equal"] = None if data.equal is None else data.equal[reference]
     cut = split_held_out(data.labels[reference], reference_rows=len(reference), stratified=config.stratified, **shares)
     three = {part: reference[getattr(cut, part)] for part in ("fit", "certify", "gate")}
     return Splits(train=rows["train"], **three, **held_out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import logging
@@ -119,6 +120,8 @@ def train(
             f"batches of {recipe.batch_size} and {len(rows)} rows in total, expected at least one row for each of "
             f"{team.size} processes"
         )
+    if min(recipe.batch_size, len(rows)) < 2 * team.size:
+        _check_single_row(module, rows)
     asked = {} if keep is None else _identity(module, criterion, rows, recipe, validation)
     run = _Run(module, criterion, rows, recipe, validation, team)
     if keep is not None and (state := checkpoint.read(keep, asked)) is not None:
@@ -430,6 +433,18 @@ def _diverged(what: str, step_size: float) -> DivergedError:
     return DivergedError(
         f"{what}: the run was stopped and nothing was written; a learning rate below {step_size:g} usually helps"
     )
+
+
+def _check_single_row(module: nn.Module, rows: Rows) -> None:
+    """Raise ConfigurationError if the network cannot learn from one row, as batch normalisation of vectors cannot."""
+    with torch.random.fork_rng(devices=[]):
+        try:
+            copy.deepcopy(module).train()(torch.from_numpy(rows.inputs[:1]))
+        except ValueError as error:
+            raise ConfigurationError(
+                f"this network cannot learn from a batch of one row ({error}); expected a batch_size of at least 2 for "
+                "each process, and as many training rows"
+            ) from error
 
 
 def _batches(order: Tensor, batch_size: int, processes: int) -> list[Tensor]:

@@ -81,9 +81,9 @@ def _object(kind: str, module: str, attribute: str) -> Any:
             f"the {kind} {module}:{attribute}: no module {module!r}, expected an installed one or a file in {here}"
         )
     with blamed(kind, f"{module}:{attribute}"):
-        found = import_module(module)
+        found: Any = import_module(module)
     for part in attribute.split("."):
-        found = getattr(found, part, None)  # type: ignore[assignment]
+        found = getattr(found, part, None)
     if not callable(found):
         raise ConfigurationError(f"the {kind} {module}:{attribute}: {module} has no function or class {attribute!r}")
     return found

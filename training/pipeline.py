@@ -93,7 +93,7 @@ def fit(
     return learn(config, given=given, keep=keep, on_epoch=on_epoch, on_step=on_step, team=team)
 
 
-def export_bundle(trained: Trained | GrownTrees, root: Path, *, allow_poor: bool = False) -> Path:
+def export_bundle(trained: Trained | GrownTrees, root: Path, *, allow_poor: bool) -> Path:
     """Calibrate a trained model on its held-out rows, export and check it, and write it as a bundle.
 
     Args:
@@ -115,7 +115,8 @@ def export_bundle(trained: Trained | GrownTrees, root: Path, *, allow_poor: bool
         reference = Reference(*map(trained.scored, (parts.fit, parts.certify, parts.gate)))
         test = trained.scored(parts.unseen()) if _units(data, parts.unseen()) >= _FEWEST_TEST_ROWS else None
         exported = trained.exported()
-    calibrator = calibrate(config.calibrator or "temperature", reference.fit)
+    together = None if data.together is None else data.together[parts.fit]
+    calibrator = calibrate(config.calibrator or "temperature", reference.fit, together)
     report = make_report(reference, calibrator, data.label_names, test=test)
     problems = poor(reference, calibrator)
     if problems and not allow_poor:

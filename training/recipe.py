@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import Literal
 
 from training.errors import ConfigurationError
@@ -14,6 +15,7 @@ OPTIMISERS = ("adam", "sgd")
 SCHEDULES = ("constant", "step", "cosine")
 PRECISIONS = ("float32", "bfloat16")
 DEVICES = ("auto", "cpu", "cuda")
+_NUMBERS: dict[str, tuple[type, str]] = {"int": (Integral, "a whole number"), "float": (Real, "a number")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +102,11 @@ class Recipe:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "milestones", tuple(self.milestones))  # a list, where they were read from JSON
+        for field in fields(self):
+            kind, _, none = str(field.type).partition(" | ")
+            if kind in _NUMBERS and not (none and getattr(self, field.name) is None):
+                number, expected = _NUMBERS[kind]
+                require(field.name, repr(found := getattr(self, field.name)), isinstance(found, number), expected)
         for name in ("epochs", "batch_size", "accumulation", "threads"):
             value = getattr(self, name)
             require(name, value, (value is None and name == "threads") or value >= 1, "at least 1")

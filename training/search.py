@@ -174,10 +174,17 @@ def configured(base: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
 
 Following = Callable[[int, TrainConfig], Any]
 Tell = Callable[[Trial], None]
+Lost = Callable[[int], None]
 
 
 def run(
-    search: Search, following: Following, tell: Tell, *, ray: str | None = None, workers: int | None = None
+    search: Search,
+    following: Following,
+    tell: Tell,
+    lost: Lost = lambda _: None,
+    *,
+    ray: str | None = None,
+    workers: int | None = None,
 ) -> list[Trial]:
     """Run the trials that the storage still lacks; several processes may share one storage.
 
@@ -186,6 +193,7 @@ def run(
         following: From the number of a trial and its configuration to a context manager around it, which gives the
             function to call after each of its epochs.
         tell: Called after each trial of this process.
+        lost: Called with the number of a trial whose process was killed, before its settings are tried again.
         ray: Address of the Ray cluster that trains; None for this process.
         workers: Maximum trials at a time on the cluster; None for as many as it has room for.
 
@@ -198,7 +206,7 @@ def run(
         KeyboardInterrupt: The trial is tried again by the next call.
     """
     with _quiet() as optuna:
-        study = _study(search, optuna)
+        study = _study(search, optuna, lost)
         states = optuna.trial.TrialState
         data, parts = search.base.load()
         from training.trained import Given
@@ -329,7 +337,7 @@ def _quiet() -> Iterator[Any]:
         optuna.logging.set_verbosity(before)
 
 
-def _study(search: Search, optuna: Any) -> Any:
+def _study(search: Search, optuna: Any, lost: Lost) -> Any:
     """Open the search's study, or begin it."""
     from sqlalchemy.exc import SQLAlchemyError
     from sqlalchemy.pool import NullPool
@@ -340,13 +348,19 @@ def _study(search: Search, optuna: Any) -> Any:
             f"storage is {re.sub('//[^@/]*@', '//…@', search.storage)!r}, expected sqlite:///FILE or "
             "postgresql://user:password@host/name"
         )
+    retry = optuna.storages.RetryHeartbeatStaleTrialCallback()
+
+    def stale(study: Any, trial: Any) -> None:
+        lost(trial.number)
+        retry(study, trial)
+
     try:
         storage = optuna.storages.RDBStorage(
             url,
             {"poolclass": NullPool},  # no connection is left open between two trials, nor at the end
             heartbeat_interval=HEARTBEAT_S,
             grace_period=_GRACE_S,
-            heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
+            heartbeat_stale_trial_callback=stale,
         )
         study = optuna.create_study(
             storage=storage,

@@ -17,7 +17,7 @@ from training.console import progress
 from training.epochs import Epoch, OnEpoch
 from training.options import typed
 from training.search import Search, Trial, configured
-from training.tracking import track_to
+from training.tracking import end_killed, track_to
 
 _SHOWN = 10
 
@@ -45,7 +45,7 @@ class Following:
             if self._track is not None:
                 from optuna import TrialPruned
 
-                named: dict[str, object] = {"study": self._search.name, "trial": number}
+                named = self._tags(number)
                 run = track_to(self._track, config, self._search.name, stops=(TrialPruned,), **named)
                 tracker = stack.enter_context(run)
                 tracker.settings(config)
@@ -56,6 +56,14 @@ class Following:
                     follower(epoch)
 
             yield on_epoch
+
+    def lost(self, number: int) -> None:
+        """End the run in MLflow of a trial whose process was killed."""
+        if self._track is not None:
+            end_killed(self._track, self._search.name, **self._tags(number))
+
+    def _tags(self, number: int) -> dict[str, object]:
+        return {"study": self._search.name, "trial": number}
 
     def tell(self, trial: Trial) -> None:
         """Print a line for a finished trial."""

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TypeVar
+from importlib import import_module
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 Result = TypeVar("Result")
-
-# How long the threads of a group have to let go of their last tensors.
-_GRACE_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -58,9 +56,9 @@ class Team:
         """Make a result in the first process and return it in all of them."""
         if self.size == 1:
             return make()
-        box = [make() if self.leads else None]
+        box: list[Any] = [make() if self.leads else None]
         distributed.broadcast_object_list(box)
-        result: Result = box[0]  # type: ignore[assignment]
+        result: Result = box[0]
         return result
 
     @contextmanager
@@ -94,11 +92,13 @@ def team(device: str) -> Iterator[Team]:
         return
     if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    # The defaults of its functions keep the group that exists when DistributedDataParallel first imports it.
+    import_module("torch.distributed.nn.functional")
     distributed.init_process_group("nccl" if device == "cuda" else "gloo")
     try:
         yield Team(distributed.get_rank(), size)
     finally:
         distributed.destroy_process_group()
-        # The group's threads outlive it, since PyTorch keeps a reference. To free a tensor that Python made, they need
-        # the GIL, and a thread that asks for it while Python ends aborts the process (before 3.14): now they get it.
-        time.sleep(_GRACE_S)
+        # The group's threads end with its last reference. To free a tensor that Python made, they need the GIL, and a
+        # thread that asks for it while Python ends aborts the process (before 3.14).
+        gc.collect()

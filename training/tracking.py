@@ -32,10 +32,11 @@ class Tracker:
     Args:
         client: `mlflow.MlflowClient`.
         run: Its id.
+        trial: Trial of a search, which its name begins with.
     """
 
-    def __init__(self, client: Any, run: str) -> None:
-        self._client, self._run = client, run
+    def __init__(self, client: Any, run: str, trial: object = None) -> None:
+        self._client, self._run, self._trial = client, run, trial
         self._told = False
 
     def settings(self, config: TrainConfig) -> None:
@@ -44,11 +45,13 @@ class Tracker:
         told |= {name: json.dumps(dict(getattr(config, name))) for name in ("data_settings", "model_settings")}
         told["coefficients"] = json.dumps(_coefficients(config))
         self._params({name: value for name, value in told.items() if name not in _LEFT_OUT})
+        with self.tolerant():
+            self._client.update_run(self._run, name=_named(config, self._trial))
 
     def _params(self, values: Mapping[str, str]) -> None:
         from mlflow.entities import Param
 
-        with self._tolerant():
+        with self.tolerant():
             self._client.log_batch(self._run, params=[Param(name, text[:_LONGEST]) for name, text in values.items()])
 
     def epoch(self, epoch: Epoch) -> None:
@@ -60,7 +63,7 @@ class Tracker:
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        with self._tolerant():
+        with self.tolerant():
             self._client.log_batch(
                 self._run, metrics=[Metric(name, value, now, step) for name, value in values.items()]
             )
@@ -68,7 +71,7 @@ class Tracker:
     def tags(self, **values: object) -> None:
         """Set tags `candor.NAME`."""
         for name, value in values.items():
-            with self._tolerant():
+            with self.tolerant():
                 self._client.set_tag(self._run, f"candor.{name}", str(value)[:_LONGEST])
 
     def bundle(self, path: Path) -> None:
@@ -82,16 +85,17 @@ class Tracker:
             self._params({f"library.{name}": str(value) for name, value in record.recipe.items()})
         self.metrics({f"bundle/{name}": value for name, value in found.manifest.metrics.items()})
         self.tags(model=found.manifest.model, version=found.manifest.version, bundle=found.id)
-        with self._tolerant():
+        with self.tolerant():
             self._client.log_artifacts(self._run, str(path / "report"), "report")
 
     def end(self, status: str) -> None:
         """End the run as FINISHED, FAILED or KILLED."""
-        with self._tolerant():
+        with self.tolerant():
             self._client.set_terminated(self._run, status)
 
     @contextmanager
-    def _tolerant(self) -> Iterator[None]:
+    def tolerant(self) -> Iterator[None]:
+        """Tell the first failure of the server in a block, and go on."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -118,19 +122,11 @@ def track_to(
     Raises:
         ConfigurationError: `where` has another form, MLflow is not installed, or it refuses.
     """
-    make = _client(where)
-    from mlflow.exceptions import MlflowException
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about its own use of SQLAlchemy
-            client = make()
-            found = client.get_experiment_by_name(experiment)
-            number = client.create_experiment(experiment) if found is None else found.experiment_id
-            run = client.create_run(number, run_name=f"{config.model} {config.loss} {config.seed}").info.run_id
-    except MlflowException as error:
-        raise ConfigurationError(f"{where}: MLflow cannot be used: {_reason(error)}") from error
-    tracker = Tracker(client, run)
+    with _beginning(where) as client:
+        found = client.get_experiment_by_name(experiment)
+        number = client.create_experiment(experiment) if found is None else found.experiment_id
+        run = client.create_run(number, run_name=_named(config, tags.get("trial"))).info.run_id
+    tracker = Tracker(client, run, tags.get("trial"))
     tracker.tags(**tags)
     status = "FAILED"
     killed: tuple[type[BaseException], ...] = (KeyboardInterrupt, *stops)
@@ -142,6 +138,44 @@ def track_to(
         raise
     finally:
         tracker.end(status)
+
+
+def end_killed(where: str, experiment: str, **tags: object) -> None:
+    """End the runs with these tags that a killed process left running.
+
+    Args:
+        where: As of `track_to`.
+        experiment: Name of the experiment.
+        **tags: Tags that they have, as `candor.NAME`.
+
+    Raises:
+        ConfigurationError: `where` has another form, MLflow is not installed, or its server fails.
+    """
+    with _beginning(where) as client:
+        found = client.get_experiment_by_name(experiment)
+        left = [] if found is None else client.search_runs([found.experiment_id], "attributes.status = 'RUNNING'")
+        for run in left:
+            if all(run.data.tags.get(f"candor.{name}") == str(value) for name, value in tags.items()):
+                client.set_terminated(run.info.run_id, "KILLED")
+
+
+@contextmanager
+def _beginning(where: str) -> Iterator[Any]:
+    """Make a client; raise ConfigurationError if the server fails in the block."""
+    make = _client(where)
+    from mlflow.exceptions import MlflowException
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about its own use of SQLAlchemy
+            yield make()
+    except MlflowException as error:
+        raise ConfigurationError(f"{where}: MLflow cannot be used: {_reason(error)}") from error
+
+
+def _named(config: TrainConfig, trial: object) -> str:
+    """Return the name of a run."""
+    return ("" if trial is None else f"trial {trial}: ") + f"{config.model} {config.loss} {config.seed}"
 
 
 def _coefficients(config: TrainConfig) -> dict[str, float]:

@@ -17,12 +17,12 @@ from torch import nn
 
 from bundle import LabelledLogits, PublishedWeights
 from bundle import Loss as LossRecord
+from bundle.whole_file import whole_file
 from training import export
 from training.checks import check_loss, check_network
 from training.config import TrainConfig
 from training.data import Dataset, Splits
 from training.determinism import deterministic
-from training.documents import whole_file
 from training.epochs import OnEpoch, OnStep, Outcome, epoch_from
 from training.errors import ConfigurationError
 from training.export import logits_of

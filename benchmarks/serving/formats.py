@@ -61,8 +61,8 @@ def png(path: str) -> Callable[[Images], Request]:
     return lambda images: Request(path, encode_png(images[0]), {"content-type": "image/png"})
 
 
-def plain_json(path: str, key: str) -> Callable[[Images], Request]:
-    return lambda images: Request(path, _dumps({key: images.tolist()}), _JSON)
+def plain_json(path: str) -> Callable[[Images], Request]:
+    return lambda images: Request(path, _dumps({"inputs": images.tolist()}), _JSON)
 
 
 def base64_npy(path: str) -> Callable[[Images], Request]:

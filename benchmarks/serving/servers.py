@@ -184,7 +184,7 @@ def candor(model: str, workers: int = 1) -> Server:
         "npy": Payload(npy(predict), read_ours, calibrated=True),
         "V2 binary": Payload(v2_binary(infer), read_v2),
         "V2 JSON": Payload(v2_json(infer), read_v2),
-        "JSON": Payload(plain_json(predict, "inputs"), read_ours, calibrated=True),
+        "JSON": Payload(plain_json(predict), read_ours, calibrated=True),
         "PNG": Payload(png(predict), read_ours, calibrated=True, one_image=True),
     }
     environment = {"CANDOR_THREADS": "1", "CANDOR_WORKERS": str(workers)}

@@ -20,7 +20,7 @@ def interpolate(values: Doubles, inputs: Doubles, outputs: Doubles) -> Doubles:
         outputs: (M,).
     """
     result = np.asarray(np.interp(values, inputs, outputs))
-    if not math.isfinite(np.add.reduce(result, axis=None)):
+    if not math.isfinite(np.vdot(result, result)):  # faster than to look at each
         failed = ~np.isfinite(result)
         # Between almost equal inputs the slope overflows, but the share of the way does not.
         sought = values[failed]

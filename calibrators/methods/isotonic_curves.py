@@ -34,7 +34,8 @@ class LinearCurves(OneVsRest):
         if 5 * len(rising) > 4 * len(scores):
             return interpolate(scores, inputs, outputs)
         # Of many classes, most probabilities lie on the flat start of their curve.
-        chances = np.full(len(scores), outputs[0])
+        chances = np.empty(len(scores))
+        chances.fill(outputs[0])
         chances[rising] = interpolate(scores[rising], inputs, outputs)
         return chances
 

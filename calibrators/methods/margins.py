@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrators.arrays import ArrayLike, Doubles, Floats
+from calibrators.bisection import first_numbers
 from calibrators.calibrator import Calibrator
 from calibrators.errors import CalibrationDataError, shown
 from calibrators.methods.auto import Auto
@@ -18,7 +19,6 @@ from calibrators.methods.prior_shift import PriorShift
 from calibrators.validation import as_array, check_choice
 
 Side: TypeAlias = Literal["left", "right"]
-_INFINITY = int(np.array(np.inf).view(np.int64))
 
 
 def margin_thresholds(
@@ -76,15 +76,7 @@ def margin_thresholds(
 
 def first_margins(calibrator: Calibrator, reached: Callable[[Floats], npt.NDArray[np.bool_]], count: int) -> Doubles:
     """Return the least margins (n,), −inf … +inf, at which ``reached`` holds for the probabilities (n, 2)."""
-    # Bisect integers with the order of the floats; +inf is never tried, −inf last. The span is below 2⁶⁴.
-    low = np.full(count, -_INFINITY, np.int64)
-    high = np.full(count, _INFINITY, np.int64)
-    for _ in range(65):
-        middle = low // 2 + high // 2 + (low & high & 1)
-        yes = reached(calibrator.predict_proba(margin_logits(_number(middle))))
-        high = np.where(yes, middle, high)
-        low = np.where(yes, low, middle)
-    return _number(high)
+    return first_numbers(lambda margins: reached(calibrator.predict_proba(margin_logits(margins))), count)
 
 
 def margin_logits(margins: Doubles) -> Doubles:
@@ -134,7 +126,3 @@ def _real_type(dtype: npt.DTypeLike) -> type[np.float64 | np.float32]:
         except TypeError:
             break
     raise CalibrationDataError("Unknown option", where="dtype", found=shown(dtype), expected="float64 or float32")
-
-
-def _number(ordered: npt.NDArray[np.int64]) -> Doubles:
-    return np.copysign(np.abs(ordered).view(np.float64), np.where(ordered < 0, -1.0, 1.0))

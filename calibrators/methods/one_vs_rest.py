@@ -76,9 +76,10 @@ class OneVsRest(Calibrator):
             together = self._evaluate_stacked(self._stacked, scores)
             if together is not None:
                 return together
-        # Contiguous per class, which is faster to read than a column.
-        for k, column in enumerate(np.ascontiguousarray(scores.T)):
-            scores[:, k] = self._evaluate(column, k)
+        columns = np.ascontiguousarray(scores.T)  # faster to read and write than columns of rows
+        for k, column in enumerate(columns):
+            columns[k] = self._evaluate(column, k)
+        scores[...] = columns.T
         return scores
 
     def _scores(self, logits: Doubles, maxima: Doubles) -> Doubles:

@@ -17,7 +17,7 @@ from calibrators.errors import CalibrationDataError, shown
 from calibrators.fitting.mixture import mixture_weights
 from calibrators.registry import restored, unfitted
 from calibrators.row_subset import take_rows
-from calibrators.validation import LabelledRows, as_array, as_matrix, as_weight, check_choice
+from calibrators.validation import LabelledRows, as_array, as_groups, as_matrix, as_weight, check_choice
 
 _NORMAL_975 = 1.959963984540054
 _NEXT_TO_NOTHING = 1e-200
@@ -85,27 +85,32 @@ class PriorShift(Calibrator):
         self.weight_kind = weight_kind
         self.top_label_only = self.calibrator.top_label_only
 
-    def adapt(self, target_logits: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def adapt(
+        self, target_logits: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> Self:
         """Estimate the target's priors from its rows, without labels, and re-weight to them from now on.
 
         Args:
             target_logits: (N, K) raw scores of rows drawn from the target, N ≥ 2.
             sample_weight: (N,) weights of 0 or more, or None.
+            groups: (N,) integers or strings, equal for rows that belong together, for the intervals; None: each row is
+                its own.
 
         Returns:
             The calibrator itself.
 
         Raises:
-            CalibrationDataError: Invalid logits or weights, or too few rows.
+            CalibrationDataError: Invalid logits, weights or groups, or too few rows.
             CalibrationFitError: Not fitted yet, or no convergence.
         """
         matrix = as_matrix(target_logits, "target_logits")
         self.check_fitted(matrix.shape[1], "target_logits")
         weight = as_weight(sample_weight, len(matrix))
         check_frequencies(weight, self.weight_kind)
+        group = as_groups(groups, len(matrix))
         if weight is not None and not weight.all():
             kept = np.flatnonzero(weight)
-            matrix, weight = take_rows(matrix, kept), weight[kept]
+            matrix, weight, group = take_rows(matrix, kept), weight[kept], None if group is None else group[kept]
         if len(matrix) < 2:
             raise CalibrationDataError(
                 "Too few rows", where="target_logits", found=f"{len(matrix)} rows", expected="at least 2"
@@ -120,6 +125,8 @@ class PriorShift(Calibrator):
         priors = mixture_weights(passes, self.classes_)
         spread = np.zeros((self.classes_, self.classes_))
         information = np.zeros_like(spread)
+        sums = None if group is None else np.zeros((int(group.max()) + 1, self.classes_))
+        start = 0
         for ratios, share in passes():
             relative = ratios / np.maximum.reduce(ratios, axis=1, keepdims=True)
             mixed = relative @ priors
@@ -127,8 +134,14 @@ class PriorShift(Calibrator):
             pull = relative / np.where(mixed > _NEXT_TO_NOTHING, mixed, np.inf)[:, None]
             rooted = pull * np.sqrt(share)[:, None]
             information += rooted.T @ rooted
+            if group is not None and sums is not None:
+                np.add.at(sums, group[start : start + len(share)], (pull - 1) * share[:, None])
+                start += len(share)
+                continue
             moves = (pull - 1) * (np.sqrt(share / total) if self.weight_kind == "frequency" else share)[:, None]
             spread += moves.T @ moves
+        if sums is not None:
+            spread = sums.T @ sums
         # Along the simplex only: priors move so that their sum stays one.
         along = np.linalg.svd(np.ones((1, self.classes_)))[2][1:].T
         inverse = along @ np.linalg.pinv(along.T @ information @ along, rcond=1e-12, hermitian=True) @ along.T

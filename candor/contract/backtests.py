@@ -95,7 +95,7 @@ class Backtest(Answer):
     review_all: bool = Field(
         description="Whether the earlier rows certify too little: the policy would have sent all rows to review."
     )
-    warnings: tuple[str, ...] = Field(description="Reasons why the estimates may be too good, or do not compare.")
+    warnings: tuple[str, ...] = Field(description="Reasons why the estimates may be too good, or cannot be compared.")
     thresholds: dict[str, float | None] = Field(description="Solved probability by action; empty with segments.")
     then: BacktestedOutcome = Field(description="What the policy would have done.")
     now: BacktestedOutcome | None = Field(

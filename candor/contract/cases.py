@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from candor.contract.documents import Answer, Body, Text
 
@@ -191,7 +191,7 @@ class CaseLabel(Body):
 class CaseSkip(Body):
     """Why a case cannot be labelled."""
 
-    reason: Text = Field(max_length=500)
+    reason: Annotated[Text, StringConstraints(strip_whitespace=True)] = Field(max_length=500)
     lease: int | None = _FENCE
 
 

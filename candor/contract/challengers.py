@@ -31,8 +31,8 @@ class ChallengerRequest(Body):
     def _one(self) -> Self:
         if (self.revision is None) == (self.bundle is None):
             raise refusal(
-                "A challenger is one revision.",
-                'Give either "revision" or "bundle".',
+                "A challenger is one revision: give its id (`revision`) or the version of its bundle (`bundle`).",
+                'Send {"revision": "r8"} or {"bundle": 2}.',
                 expected="either revision or bundle",
                 found=sorted(self.model_fields_set),
             )
@@ -130,7 +130,14 @@ class ChallengerComparison(Challenger):
     )
     labelled: int = Field(description="Sought labels among them that have arrived.")
     missing: int = Field(
-        description="Sought labels that have not; each counts as the one least favourable to the better arm."
+        description="Rows whose sought label has not arrived, or whose propensity is below the policies' smallest, as "
+        "in a review queue with `max_per_day`; each counts with the label least favourable to the better arm."
+    )
+    returned: int = Field(
+        0,
+        description="Rows left out because a label of their group was counted before. Where they are many, the first "
+        "groups are the frequent ones: the answers are about groups that come within a time as short as the comparison "
+        "until it decided.",
     )
     log_loss: Question | None = Field(description="Log loss in nats, probabilities floored as at the gate.")
     policies: tuple[OutcomeQuestion, ...] = Field(description="Policies that both revisions have.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
@@ -10,6 +11,19 @@ Text = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00]*$")]
 """Text that every database stores: not empty, and without NUL, which PostgreSQL refuses."""
 
 Interval = Annotated[tuple[float, float], Field(description="Lower and upper end.")]
+
+
+def each_name_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of a JSON document, as `object_pairs_hook` of `json.loads`.
+
+    Raises:
+        ValueError: It has a name twice. Readers do not agree which of the values counts.
+    """
+    found = dict(members)
+    if len(found) < len(members):
+        name = Counter(name for name, _ in members).most_common(1)[0][0]
+        raise ValueError(f"duplicate name {name[:100]!r}")
+    return found
 
 
 class Answer(BaseModel):

@@ -143,8 +143,8 @@ def _quotient(one: Expression, other: Expression) -> Expression:
     return _simplified([Line(line.start, line.constant / by, line.slope / by) for line in one.lines])
 
 
-def _smaller(one: Expression, other: Expression, sign: float = 1.0) -> Expression:
-    """Return the minimum of both; with a sign of −1 the maximum."""
+def _smaller(one: Expression, other: Expression, sign: float) -> Expression:
+    """Return the minimum of both with a sign of 1, the maximum with −1."""
     starts = {line.start for line in (*one.lines, *other.lines)}
     crossings = set()
     for start in starts:

@@ -13,7 +13,7 @@ from candor.contract.documents import Body
 from candor.contract.expressions import LARGEST_AMOUNT, LONGEST, Expression, ExpressionError
 
 LONGEST_SEGMENT: Final = 200  # characters; no request names a longer one
-SMALLEST_DELTA: Final = 1e-12  # its parts for every promise, segment and look are still told from 0 by floats
+SMALLEST_DELTA: Final = 1e-12  # floats still tell its parts, for every promise, segment and look, from 0
 
 _TEXT: Final = "Correct it. In YAML, 7, yes and no are strings only in quotes."
 _SHARE: Final = "Write a proportion, such as 0.02 for 2 %."

@@ -21,7 +21,10 @@ class Comparison(Answer):
     interval_before: Interval = Field(description="95 % interval of `before`.")
     interval_after: Interval = Field(description="95 % interval of `after`.")
     interval: Interval = Field(description="95 % interval of the difference.")
-    upper: float = Field(description="Upper bound of the difference at the gate's level.")
+    upper: float = Field(
+        description="Upper bound of the difference at the gate's level. It also counts one group with its worst "
+        "possible labels, so it may exceed the interval."
+    )
     margin: float = Field(description="The upper bound must stay below this.")
 
 

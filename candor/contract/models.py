@@ -64,7 +64,9 @@ class Model(Answer):
         {}, description="After a load: revisions proposed for newer bundles, by version of the bundle."
     )
     refused: dict[str, str] = Field(
-        {}, description="After a load: bundles that were not accepted, with the reason, by version."
+        {},
+        description="After a load: bundles that were not accepted, with the reason, by version; also the served "
+        "one if it is damaged by now.",
     )
 
 
@@ -72,3 +74,6 @@ class ModelPage(Answer):
     """All models."""
 
     items: tuple[Model, ...]
+    default: str | None = Field(
+        default=None, description="The model of paths that name none; null if there are several and none is set."
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic import Field
 
 from candor.contract.documents import Answer, Interval
@@ -33,7 +35,9 @@ class DailyRows(Answer):
     """Rows of a day, beside those on which a promise in rows per day rests."""
 
     promised: int = Field(description="Promised maximum of rows a day that are taken or explored.")
-    assumed: int = Field(description="Rows of a day of which the certified share is that many.")
+    assumed: int = Field(
+        description="Rows per day that the promise assumes: the certified share of them is `promised`."
+    )
     measured: int | None = Field(
         description="Rows of the busiest of the last 7 whole days (UTC); null without a whole day of traffic, and "
         "until large earlier days are counted."
@@ -100,7 +104,7 @@ class Delay(Answer):
 
 
 class LabelledTraffic(Answer):
-    """What labels say about predictions that are old enough to be labelled. Null: no label tells."""
+    """What labels say about predictions that are old enough to be labelled. Null where no label tells."""
 
     window: tuple[str, str] | None = Field(description="Times of the first and the last prediction.")
     rows: int = Field(description="Predictions in the window.")
@@ -126,18 +130,25 @@ class RecentTraffic(Answer):
     assumes: str = Field(description="The assumption behind `estimated_accuracy`.")
 
 
+FEWEST_DELAYS: Final = 299
+"""Labels from which it can be shown that 99 % have come: 0.99²⁹⁹ < 5 %."""
+
+
 class SourceDelay(Answer):
-    """Time that the labels of a source take, of those that come within the largest age seen so far."""
+    """Time that the labels of a source take, among labels that come within the largest age seen so far."""
 
     source: str
     labels: int = Field(description="Labels behind it.")
-    oldest_s: float = Field(description="Age in seconds of the oldest prediction; later labels are unknown.")
-    median_s: float = Field(description="Half of the labels have come after so many seconds.")
-    q95_s: float = Field(description="95 % of the labels have come after so many seconds.")
+    oldest_s: float = Field(
+        description="Largest age in seconds at which 20 labels or more could be seen; later labels are unknown."
+    )
+    median_s: float = Field(description="Seconds after which half of the labels have come.")
+    q95_s: float = Field(description="Seconds after which 95 % of the labels have come.")
     curve: tuple[tuple[float, float], ...] = Field(description="Seconds, and the share of labels that come within.")
     mature_in: str | None = Field(
-        description="Duration within which 99 % of the labels have come, for `labels.mature_in` of a policy; null "
-        "while labels still come at the largest age."
+        description="Duration within which 99 % of the labels have come, with a confidence of 95 %, for "
+        "`labels.mature_in` of a policy: of those that come within the largest age at which 299 labels, and a tenth of "
+        "all, could be seen. Null below 299 labels, and while labels still come at that age."
     )
 
 

@@ -400,31 +400,8 @@ class Policy(Part):
                 "amount_when_missing",
                 expected="a band with max_expected_loss, or with a cost such as 4 + 0.02 * amount",
             )
-        for i, band in enumerate(self.bands):
-            if self.positive == TOP and band.condition is not None and band.condition.name == "max_expected_loss":
-                raise refusal(
-                    'With positive: "top", the probability is that of a right answer, which loses nothing.',
-                    "Name the label that loses the amount, or use `cost`.",
-                    *("bands", i, "when", "max_expected_loss"),
-                    expected="a label of the model in `positive`",
-                    found=TOP,
-                )
-        for i, condition in self.promises():
-            explored = self.explored_below(i)
-            if condition.metric == "flag_rate" and explored >= condition.bound:
-                of_a_day = condition.rows_per_day
-                flags = f"Exploration alone flags {explored:.1%} of the rows"
-                if of_a_day is not None:  # measured, perhaps by a recalibration of several policies
-                    flags += f", {explored * of_a_day:,.0f} of {of_a_day:,} per day under policy {self.id!r}"
-                raise refusal(
-                    f"{flags}: the flag rate leaves no rows for this band.",
-                    "Explore a smaller share, or allow a larger flag rate.",
-                    *("bands", i, "when", condition.name),
-                    expected=f"more than {explored:g}"
-                    if of_a_day is None
-                    else f"more than {explored * of_a_day:g}, of {of_a_day} rows per day",
-                    found=condition.value,
-                )
+        self._check_losses()
+        self._check_explored()
         self._check_per_day()
         if self.certify.wrong_labels:
             self._check_wrong_labels(self.certify.wrong_labels)
@@ -447,6 +424,37 @@ class Policy(Part):
                 found=self.fallback,
             )
         return self
+
+    def _check_losses(self) -> None:
+        """Refuse a loss with `positive: top`."""
+        for i, band in enumerate(self.bands):
+            if self.positive == TOP and band.condition is not None and band.condition.name == "max_expected_loss":
+                raise refusal(
+                    'With positive: "top", the probability is that of a right answer, which loses nothing.',
+                    "Name the label that loses the amount, or use `cost`.",
+                    *("bands", i, "when", "max_expected_loss"),
+                    expected="a label of the model in `positive`",
+                    found=TOP,
+                )
+
+    def _check_explored(self) -> None:
+        """Refuse flag rates that exploration alone uses up."""
+        for i, condition in self.promises():
+            explored = self.explored_below(i)
+            if condition.metric == "flag_rate" and explored >= condition.bound:
+                of_a_day = condition.rows_per_day
+                flags = f"Exploration alone flags {explored:.1%} of the rows"
+                if of_a_day is not None:  # measured, perhaps by a recalibration of several policies
+                    flags += f", {explored * of_a_day:,.0f} of {of_a_day:,} per day under policy {self.id!r}"
+                raise refusal(
+                    f"{flags}: the flag rate leaves no rows for this band.",
+                    "Explore a smaller share, or allow a larger flag rate.",
+                    *("bands", i, "when", condition.name),
+                    expected=f"more than {explored:g}"
+                    if of_a_day is None
+                    else f"more than {explored * of_a_day:g}, of {of_a_day} rows per day",
+                    found=condition.value,
+                )
 
     def _check_labels(self, known: list[str]) -> None:
         """Refuse unknown actions, and exploration where labels arise anyway."""

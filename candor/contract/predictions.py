@@ -117,7 +117,7 @@ class AppliedPolicy(Answer):
         None, description="With segments: the action of rows in no certified segment of the policy."
     )
     segments: dict[str, AppliedSegment] = Field(
-        {}, description="With segments: what is certified of those that occur in the request, by value."
+        {}, description="With segments: what is certified for each segment of the request, by value."
     )
     sets: dict[str, SetCertificate] = Field(
         {}, description="What is certified of the prediction sets, by segment; the empty text stands for all rows."

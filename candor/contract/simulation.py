@@ -82,13 +82,13 @@ class ShareEstimate(Answer):
 
 
 class Forecast(Answer):
-    """What to expect of the rows that a band, or one before it, takes."""
+    """What to expect of the rows that a band, or one before it, takes. One row of each group counts."""
 
     action: str
     precision: ShareEstimate = Field(description="Share of positives among these rows.")
     recall: ShareEstimate = Field(description="Share of all positives that these rows contain.")
     false_positive_rate: ShareEstimate = Field(description="Share of all negatives that these rows contain.")
-    flag_rate: ShareEstimate = Field(description="Share of all rows.")
+    flag_rate: ShareEstimate = Field(description="Share of all rows, labelled or not.")
 
 
 class SimulatedDecisions(Answer):
@@ -97,7 +97,7 @@ class SimulatedDecisions(Answer):
     rows: int = Field(description="Rows simulated.")
     labelled: int = Field(description="Rows among them with a label that was sought.")
     decisions: Changes
-    actions: dict[str, Volume] = Field(description="Rows by action.")
+    actions: dict[str, Volume] = Field(description="Rows by action; every row counts.")
     expected: tuple[Forecast, ...] = Field(description="One for each band but the last.")
 
 

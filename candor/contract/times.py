@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
-from pydantic import AwareDatetime, BeforeValidator
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 from pydantic_core import PydanticCustomError
 
 _NUMBER: Final = re.compile(r"\s*[-+]?[0-9.]+\s*")
@@ -18,5 +19,14 @@ def _no_number(value: Any) -> Any:
     return value
 
 
-Time = Annotated[AwareDatetime, BeforeValidator(_no_number)]
+def _in_utc(time: datetime) -> datetime:
+    """Refuse times that are before the year 1 or after 9999 in UTC, such as 0001-01-01T00:00:00+14:00."""
+    try:
+        time.astimezone(UTC)
+    except OverflowError as error:
+        raise PydanticCustomError("datetime_parsing", "This is not a time with its zone") from error
+    return time
+
+
+Time = Annotated[AwareDatetime, BeforeValidator(_no_number), AfterValidator(_in_utc)]
 """A time with its zone, in ISO 8601."""

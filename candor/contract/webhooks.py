@@ -61,7 +61,7 @@ def verify(
     Args:
         body: The body as it came, before it is parsed.
         signature: The header `Candor-Signature`.
-        secret: Shared with the service.
+        secret: Shared with the service; white space around it, as at the end of a file, is ignored.
         tolerance_s: Largest difference between the time of the delivery and now, in seconds.
         now: Seconds since the epoch; by default the clock.
 
@@ -86,7 +86,7 @@ def check(
     Args:
         body: The body as it came, before it is parsed.
         signature: The header `Candor-Signature`.
-        secret: Shared with the service.
+        secret: Shared with the service; white space around it, as at the end of a file, is ignored.
         tolerance_s: Largest difference between the time of the delivery and now, in seconds.
         now: Seconds since the epoch; by default the clock.
 
@@ -97,7 +97,7 @@ def check(
     if match is None:
         raise SignatureError(f"The header {SIGNATURE_HEADER} is missing or malformed.")
     at = int(match["at"])
-    expected = sign(body, [secret], at=at).partition(",v1=")[2]
+    expected = sign(body, [secret.strip()], at=at).partition(",v1=")[2]
     if not any([hmac.compare_digest(expected, mac) for mac in match["macs"].split(",v1=")[1:]]):  # noqa: C419 — all are compared
         raise SignatureError("No signature matches: another secret, or the body was changed.")
     if abs((time.time() if now is None else now) - at) > tolerance_s:

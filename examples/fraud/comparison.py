@@ -38,7 +38,7 @@ def compare(sides: Mapping[str, Served], console: Console) -> None:
         found = against_truth(served.stated, served)
         shares = (
             served.share("block"),
-            served.true_precision("block"),
+            served.true_precision(),
             served.share("review"),
             served.share("allow"),
             served.flagged(),
@@ -52,7 +52,7 @@ def compare(sides: Mapping[str, Served], console: Console) -> None:
 def outcome_of(served: Served) -> dict[str, float | None]:
     """Return rates of the decisions beside the truth; None for a rate without rows."""
     found = {
-        "precision": served.true_precision("block"),
+        "precision": served.true_precision(),
         "blocked": served.share("block"),
         "reviewed": served.share("review"),
         "flagged": served.flagged(),

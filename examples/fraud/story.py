@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -97,14 +96,21 @@ class Story:
             self.noted["claims"] = None if real is None else claims.refused(url, real, self.console)
             self.beat(4, "Labels come late")
             self.late_labels(client, url, before)
-            self.beat(5, "Fraud becomes rarer")
-            since = datetime.now(UTC).isoformat()
+        self.beat(5, "Fraud becomes rarer")
+        self.console.print(
+            "A new state: a recalibration reads all payments of its state, and choosing some costs delta."
+        )
+        state = f"sqlite:///{self.folder / 'drifted.db'}"
+        with (
+            service(self.folder, POLICIES, self.console, CANDOR_DATABASE_URL=state) as url,
+            Client(url, model=MODEL) as client,
+        ):
             drifted = self.decide_drifted(client)
             self.beat(6, "Labels exist only for some")
             labels = labels_of(drifted, self.explored, seed=self.seed + 5)
             naively, fairly = self.two_refits(bundle, drifted, labels)
             self.beat(7, "The service recalibrates")
-            after = self.recalibrate(client, url, drifted, labels, since)
+            after = self.recalibrate(client, url, drifted, labels)
             self.draw(before, drifted, after, naively, fairly)
         (self.folder / "story.json").write_text(json.dumps(self.noted, indent=2) + "\n")
 
@@ -210,13 +216,13 @@ class Story:
         self.console.print("Labels that were not sought have no propensity, so the weighted recalibration omits them.")
         return sides["naive"].stated, sides["weighted"].stated
 
-    def recalibrate(self, client: Client, url: str, drifted: Served, labels: Labels, since: str) -> Served:
+    def recalibrate(self, client: Client, url: str, drifted: Served, labels: Labels) -> Served:
         """Send all labels, recalibrate, activate, and predict new payments."""
         said = self.send(url, write_labels(self.folder / "labels.csv", drifted, labels))
         self.console.print(
             f"{said['stored']:,} labels stored, customers' reports included; the recalibration omits those\n"
         )
-        answer = client.recalibrate(mode="propose", since=since)
+        answer = client.recalibrate(mode="propose")
         print_recalibration(answer, self.console)
         if not answer.gate.passed or answer.revision is None:
             sys.exit("The gate refused the recalibration, so the story ends here.")
@@ -255,7 +261,7 @@ class Story:
     ) -> None:
         """Draw the pictures."""
         phases = {"before": before, "drifted": drifted, "recalibrated": after}
-        precision = {name: served.true_precision("block") for name, served in phases.items()}
+        precision = {name: served.true_precision() for name, served in phases.items()}
         flagged = {name: served.flagged() for name, served in phases.items()}
         promise_plot(self.folder / "promises.svg", precision, flagged, self.promised)
         sides = {"active": drifted.stated, "naive": naively, "weighted": fairly}

@@ -43,9 +43,9 @@ class Served:
         """Return the share of payments with an action."""
         return float((self.action == action).mean())
 
-    def true_precision(self, action: str) -> float:
-        """Return the mean true probability of fraud of payments with an action (expected precision), or NaN."""
-        return mean_of(self.payments.probability[self.action == action])
+    def true_precision(self) -> float:
+        """Return the mean true probability of fraud of blocked payments (expected precision), or NaN."""
+        return mean_of(self.payments.probability[self.action == "block"])
 
     def flagged(self) -> float:
         """Return the share that is blocked, reviewed or explored."""

@@ -39,7 +39,7 @@ class Lookup:
 
     Attributes:
         features: Numbers of the categorical features, (C,).
-        ends: First number that is no category of any set, per feature, float64 (C,).
+        ends: First number that is not in any set, per feature, float64 (C,).
         offsets: First row of each feature in the table, int64 (C,). After its categories a feature has a row for
             unknown ones, and a row for missing values.
         table: Whether a category is in each of its feature's sets, uint8 (rows, S).

@@ -37,6 +37,7 @@ TRUSTED = (
 """Types that a `.skops` file may have beside those that skops trusts. Trees are checked before they are walked."""
 
 _CAST = "steps/cast"
+_OF_DICTS = ("DictVectorizer", "FeatureHasher")
 _BOOSTERS = {
     "catboost.core.CatBoostClassifier": catboost.convert,
     "lightgbm.sklearn.LGBMClassifier": lightgbm.convert,
@@ -104,6 +105,16 @@ def _read(path: Path) -> Any:
 
 
 def _classifies(estimator: Any) -> None:
+    for name, part in estimator.get_params().items():
+        if hasattr(part, "build_analyzer"):
+            raise UnsupportedModelError(
+                "text vectorisers of scikit-learn are not converted",
+                where=f"step {name}",
+                found=type(part).__name__,
+                expected="columns of numbers and categories",
+                remedy="Import the model's scores: candor import scores. Or train a transformer, and import it: "
+                "candor import huggingface.",
+            )
     last = estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
     if not hasattr(last, "classes_"):
         raise UnsupportedModelError(
@@ -114,7 +125,24 @@ def _classifies(estimator: Any) -> None:
             "the model gives no probabilities",
             found=type(last).__name__,
             expected="an estimator with predict_proba",
-            remedy="Wrap it in sklearn.calibration.CalibratedClassifierCV, or train one with predict_proba.",
+            remedy=f"Wrap {type(last).__name__} in sklearn.calibration.CalibratedClassifierCV, or import its scores: "
+            "candor import scores, with what decision_function gives.",
+        )
+    if not hasattr(estimator, "n_features_in_"):
+        first = type(estimator.steps[0][1] if hasattr(estimator, "steps") else estimator).__name__
+        if first in _OF_DICTS:
+            raise UnsupportedModelError(
+                "the model reads dictionaries, not columns",
+                found=first,
+                expected="a table with the same columns in each row",
+                remedy="Train it on pandas.DataFrame(dictionaries), with OneHotEncoder(handle_unknown='ignore') for "
+                f"texts in place of {first}. Or import the model's scores: candor import scores.",
+            )
+        raise UnsupportedModelError(
+            "the model does not say how many columns it reads",
+            found=first,
+            expected="n_features_in_, which steps have that learn from numbers and categories",
+            remedy="Replace the step, or import the model's scores: candor import scores.",
         )
 
 

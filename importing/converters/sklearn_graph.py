@@ -53,12 +53,17 @@ def _refuse_other_calibrations(model: Any) -> None:
         if type(part).__name__ != "CalibratedClassifierCV":
             continue
         if part.method != "sigmoid":
+            isotonic = part.method == "isotonic"
             raise UnsupportedModelError(
-                "skl2onnx takes steps where scikit-learn interpolates",
+                "skl2onnx takes steps where scikit-learn interpolates"
+                if isotonic
+                else "skl2onnx does not convert this calibration",
                 where="CalibratedClassifierCV",
                 found=f"method={part.method!r}",
                 expected="method='sigmoid'",
-                remedy="Or import the model inside it: Candor calibrates it with isotonic regression, too.",
+                remedy="Or import the model inside it: Candor calibrates it, too, with --calibrator "
+                + ("isotonic" if isotonic else "temperature")
+                + ".",
             )
         inside = [each.estimator for each in part.calibrated_classifiers_]
         if any(hasattr(each, "steps") and hasattr(each, "decision_function") for each in inside):

@@ -161,8 +161,6 @@ def _is(part: Any, word: str) -> bool:
 
 
 def _kinds(step: Any, columns: int) -> Sequence[_Found]:
-    if hasattr(step, "vocabulary_"):
-        return [("string", None, "")] * columns
     known = getattr(step, "categories_", None)
     if isinstance(known, list) and len(known) == columns:
         return [_kind(np.asarray(values)) for values in known]

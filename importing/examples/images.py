@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 from bundle import GraphInput, InputSpec
 from bundle.errors import ImageError
 from bundle.images import decode_image
+from bundle.schema import first_problem
 from importing.errors import AmbiguousModelError, RowsError, UnsupportedModelError
 from importing.examples.result import Examples, OnDemand
 from importing.model import Port
@@ -34,15 +36,29 @@ def _size(text: str) -> tuple[int, int]:
     return height, width
 
 
+def _number(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
+
+
 def _numbers(text: str) -> tuple[float, ...]:
-    return tuple(map(float, text.split()))
+    return tuple(map(_number, text.split()))
+
+
+def _deviations(text: str) -> tuple[float, ...]:
+    numbers = _numbers(text)
+    if min(numbers) <= 0:
+        raise ValueError(text)
+    return numbers
 
 
 _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "layout": ("layout", _layout),
-    "scale": ("scale", float),
+    "scale": ("scale", _number),
     "mean": ("mean", _numbers),
-    "std": ("deviation", _numbers),
+    "std": ("deviation", _deviations),
     "size": ("size", _size),
 }
 
@@ -58,6 +74,7 @@ class Wanted:
         mean: Subtracted from each channel.
         deviation: Divisor of each channel.
         size: Height and width where the graph does not fix them.
+        text: The option as it was given.
     """
 
     name: str = ""
@@ -66,12 +83,13 @@ class Wanted:
     mean: tuple[float, ...] = ()
     deviation: tuple[float, ...] = ()
     size: tuple[int, int] | None = None
+    text: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Wanted:
         """Read the option; raises UnsupportedModelError."""
         name, _, rest = text.partition(":")
-        fields: dict[str, Any] = {"name": name}
+        fields: dict[str, Any] = {"name": name, "text": text}
         try:
             for part in rest.split(",") if rest else ():
                 key, _, value = part.partition("=")
@@ -80,7 +98,8 @@ class Wanted:
         except (KeyError, ValueError):
             raise UnsupportedModelError(
                 f"cannot read the option --input {text}",
-                expected="NAME:layout=NCHW,scale=0.0039,mean=0.485 0.456 0.406,std=0.229 0.224 0.225,size=224x224",
+                expected="NAME:layout=NCHW,scale=0.0039,mean=0.485 0.456 0.406,std=0.229 0.224 0.225,size=224x224, "
+                "with finite numbers and each std above 0",
             ) from None
         return cls(**fields)
 
@@ -135,15 +154,15 @@ def image_examples(rows: Rows, ports: Sequence[Port], option: Wanted) -> Example
             deviation=option.deviation,
         )
     except ValidationError as error:
-        (wrong, *_) = error.errors(include_url=False)
         raise UnsupportedModelError(
-            f"cannot feed images to the model: {wrong['msg']}",
-            where=" ".join(map(str, wrong["loc"])) or str(port),
-            found=str(option),
+            f"cannot feed images to the model: {first_problem(error)}",
+            where=str(port),
+            found=f"--input {option.text}" if option.text else None,
         ) from error
     note = f"input {port.name}: images of {height} × {width} × {channels} as {layout} {port.dtype}, scale {scale:.4g}"
-    if option.mean or option.deviation:
-        note += f", mean {option.mean}, deviation {option.deviation}"
+    for name, numbers in (("mean", option.mean), ("deviation", option.deviation)):
+        if numbers:
+            note += f", {name} {' '.join(f'{number:g}' for number in numbers)}"
     values = OnDemand(len(rows), partial(_decoded, rows, spec)) if rows.files else _pixels(rows, spec)
     return Examples(spec, (feed,), None, values, (note,))
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
+import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from bundle import Column, Columns, GraphInput, InputSpec, RowError, TensorSpec
+from bundle.table import is_number
 from importing.errors import RowsError, UnsupportedModelError
 from importing.examples.result import Examples
 from importing.model import Port
 from importing.rows import Rows
 from importing.rows.values import missing
+from importing.suspicions import merged
 
 _LONGEST_TEXT = 256
 _MOST_KNOWN = 1000  # values of a text column that are remembered as known
@@ -77,6 +82,14 @@ def _by_tensor(ports: Sequence[Port], names: list[str]) -> dict[str, list[str]]:
             )
         return {ports[0].name: names}
     by_tensor = {port.name: [name for name in names if name == port.name] for port in ports}
+    if len(ports) == 1 and not ports[0].shape and len(names) > 1:
+        raise UnsupportedModelError(
+            "the graph does not declare the shape of its input",
+            found=str(ports[0]),
+            expected=f"[N, {len(names)}], a row of {len(names)} numbers",
+            remedy=f"Declare it in the export, or in the file: model.graph.input[0].type.tensor_type.shape, of N and "
+            f"{len(names)}.",
+        )
     unfilled = [str(port) for port in ports if by_tensor[port.name] != [port.name] or port.row not in ((), (1,))]
     unused = [name for name in names if name not in by_tensor]
     if unused and not unfilled:
@@ -104,7 +117,18 @@ def _column(rows: Rows, name: str, tensor: str, *, text: bool, known: tuple[str,
     if known is not None:
         return Column(name, known, "category", tensor, first_code=0, absent=float("nan"))
     if values.dtype == object:
-        seen = tuple(dict.fromkeys(str(value) for value in values[~missing(values)][:1000]))[:5]
+        texts = np.flatnonzero([value is not None and not _is_finite(str(value)) for value in values])
+        first = str(values[texts[0]])
+        comma = re.fullmatch(r"\s*[-+]?\d+,\d+\s*", first) is not None
+        if comma or 2 * len(texts) < len(values):
+            raise RowsError(
+                "A cell in a column of numbers is not a number.",
+                where=rows.where(int(texts[0]), name),
+                found=f"{first[:100]!r}" + f", and {len(texts) - 1:,} more cells" * (len(texts) > 1),
+                expected="a finite number, or an empty cell",
+                remedy="Write numbers with a decimal point." if comma else "Correct the cell, or leave the row out.",
+            )
+        seen = tuple(dict.fromkeys(str(value) for value in values[texts][:1000]))[:5]
         raise RowsError(
             f"The column `{name}` has texts, and the model takes numbers.",
             where=str(rows.path),
@@ -113,6 +137,10 @@ def _column(rows: Rows, name: str, tensor: str, *, text: bool, known: tuple[str,
             remedy=f'Give them with --categories: {{"{name}": ["{seen[0]}", …]}}, in the order of their codes from 0.',
         )
     return Column(name, tensor=tensor)
+
+
+def _is_finite(text: str) -> bool:
+    return is_number(text) and math.isfinite(float(text))
 
 
 def _ruled(column: Column, values: npt.NDArray[Any], *, refuse_unknown: bool, whole: bool) -> Column:
@@ -177,6 +205,10 @@ def table_examples(rows: Rows, ports: Sequence[Port], columns: Columns, *, refus
     if strict := [each.name for each in columns.columns if each.kind == "category" and each.tensor in whole]:
         names = ", ".join(strict)
         notes.append(f"whole numbers have no code for an unknown or missing value, so it is refused: {names}")
+    for column in columns.columns:
+        dtype = next(port.dtype for port in ports if len(ports) == 1 or port.name == column.tensor)
+        if dtype == "float32" and column.kind == "number" and (said := merged(column.name, rows.features[column.name])):
+            notes.append(said)
     if unused:
         notes.append(f"columns that the model does not take: {', '.join(unused)}")
     return Examples(spec, tuple(inputs), columns, values, tuple(notes))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 from numpy.typing import NDArray
 
+from bundle.table import WHOLE
 from importing.errors import RowsError
 from importing.rows.values import Where
 
 _LONGEST = 256
-WHOLE = re.compile(r"(-?\d+)(?:\.0+)?")
-"""A whole number, written as an integer or as a float."""
 
 
 def class_names(label: NDArray[np.object_], where: Where) -> NDArray[np.object_]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from importing.errors import RowsError
 from importing.rows.result import Rows
 from importing.rows.times import Times
+from importing.rows.values import NAME_IT
 
 _PATH = Path("X")
 
@@ -137,7 +138,7 @@ def _texts(name: str, values: Any, count: int, *, missing: bool = False) -> NDAr
     texts = [None if lacks(value) else str(value) for value in column]
     if None in texts and not missing:
         row = texts.index(None)
-        raise RowsError("The label is missing.", where=f"{name}, row {row + 1}", found=str(column[row]))
+        raise RowsError("The label is missing.", where=f"{name}, row {row + 1}", found=str(column[row]), remedy=NAME_IT)
     return np.array(texts, object)
 
 

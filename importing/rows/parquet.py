@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,39 @@ from importing.rows.block import Block, Values
 from importing.rows.roles import Roles
 
 _BLOCK = 65_536
+_READ = """
+import sys
+from arro3.io import read_parquet
+for path in sys.stdin.read().split(chr(0)):
+    print(path, flush=True)
+    try:
+        for _ in read_parquet(path):
+            pass
+    except BaseException:
+        pass
+"""
+
+
+def refuse_crashing(paths: Sequence[Path]) -> None:
+    """Read files once in a process of their own: some damages end the process that reads them, without an exception.
+
+    Raises:
+        RowsError: A file ends its process. Other damages raise nothing here.
+    """
+    done = subprocess.run(  # noqa: S603 — this interpreter, and the code above
+        [sys.executable, "-P", "-c", _READ],
+        input="\0".join(map(str, paths)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode < 0:
+        raise RowsError(
+            "The file is not a valid Parquet file: it crashes its reader.",
+            where=done.stdout.splitlines()[-1],
+            found=signal.Signals(-done.returncode).name,
+            remedy="Write it anew.",
+        )
 
 
 def blocks(path: Path, file: io.FileIO, roles: Roles) -> Iterator[Block]:

@@ -96,7 +96,10 @@ def read_rows(
         if label is None and not marks:
             raise RowsError("The label column is not given.", where=str(path), expected="the name of a column: --label")
         if label is not None and marks:
-            raise RowsError("The rows have one label or several.", expected="either --label or --label-columns")
+            raise RowsError(
+                "Both --label and --label-columns are given.",
+                expected="--label for one class per row, or --label-columns for labels that a row has or lacks",
+            )
         order = None if columns is None else tuple(columns)
         roles = Roles(
             label or "",
@@ -178,6 +181,7 @@ def _read_file(path: Path, roles: Roles) -> Rows:
         time=others.get("time"),
         weight=others.get("weight"),
         scores=others.get("scores"),
+        score_names=roles.scores,
         lines=table.lines,
         unit=unit,
         marks=others.get("marks"),

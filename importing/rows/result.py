@@ -33,6 +33,7 @@ class Rows:
         time: Time of each row, int64 (N,), microseconds since the epoch (UTC); None without such a column.
         weight: Weight of each row, float64 (N,), finite and above 0; None without such a column.
         scores: The model's own scores, float64 (N, S), finite; None without such columns.
+        score_names: Names of their columns.
         marks: Which of several labels each row has: int8 (N, L), 1 for present, 0 for absent, −1 for unknown; None for
             rows of one class each.
         lines: Number of each row's first line in the file, else of the row, int64 (N,), from 1.
@@ -54,6 +55,7 @@ class Rows:
     lines: NDArray[np.int64]
     unit: str
     files: tuple[str, ...] = ()
+    score_names: tuple[str, ...] = ()
     marks: NDArray[np.int8] | None = None
 
     def __len__(self) -> int:

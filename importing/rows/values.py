@@ -10,11 +10,13 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.table import is_missing, is_plain
+from bundle.table import is_missing, is_plain, known_text
+from calibrators.validation import LARGEST_WEIGHT, LEAST_WEIGHT
 from importing.errors import RowsError
 from importing.rows.block import Values
 
 Where = Callable[[int], str]
+NAME_IT: Final = "Name it, or leave the row out."
 _MAX_KEPT = 100_000
 UNKNOWN: Final = -1
 _MARKS: Final = {None: UNKNOWN} | {
@@ -42,7 +44,9 @@ class Texts:
         chunk = self._cleaned.all(values)
         if self._required is not None and None in set(chunk):
             row = chunk.tolist().index(None)
-            raise RowsError(f"The {self._required} is missing.", where=where(row), found=shown(values[row]))
+            raise RowsError(
+                f"The {self._required} is missing.", where=where(row), found=shown(values[row]), remedy=NAME_IT
+            )
         self._chunks.append(chunk)
 
     def finish(self) -> NDArray[np.object_]:
@@ -80,7 +84,7 @@ class Measures:
 
     Args:
         name: What a value is, for the message.
-        positive: Whether values must be above 0.
+        positive: Whether values are weights, which are above 0.
         spelled: Whether numbers are written as text.
     """
 
@@ -95,7 +99,7 @@ class Measures:
         chunk = numbers(values, spelled=self._spelled)
         if chunk is None or not self._valid(chunk).all():
             row = next(row for row in range(len(values)) if not self._alone(values[row : row + 1]))
-            expected = "a finite number above 0" if self._positive else "a finite number"
+            expected = f"a number from {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}" if self._positive else "a finite number"
             raise RowsError(
                 f"The {self._name} is not valid.", where=where(row), found=shown(values[row]), expected=expected
             )
@@ -106,7 +110,8 @@ class Measures:
         return np.concatenate(self._chunks)
 
     def _valid(self, chunk: NDArray[np.float64]) -> NDArray[np.bool_]:
-        return np.isfinite(chunk) & (chunk > 0) if self._positive else np.isfinite(chunk)
+        # What calibrators accept, so that a run does not fail at its end.
+        return (chunk >= LEAST_WEIGHT) & (chunk <= LARGEST_WEIGHT) if self._positive else np.isfinite(chunk)
 
     def _alone(self, value: Values) -> bool:
         chunk = numbers(value, spelled=self._spelled)
@@ -152,7 +157,8 @@ class Feature:
         return np.concatenate(self._chunks) if self._chunks else np.empty(0, np.object_)
 
     def _add_numbers(self, values: Values, where: Where) -> bool:
-        chunk, kind = numbers(values, spelled=self._spelled), "number"
+        kind: Literal["number", "boolean"] = "number"
+        chunk = numbers(values, spelled=self._spelled)
         if chunk is None and self._spelled:
             chunk, kind = _booleans(values), "boolean"
         if chunk is None:
@@ -163,7 +169,7 @@ class Feature:
         if not np.isnan(chunk).all():
             if self._kind not in ("empty", kind):
                 return False
-            self._kind = kind  # type: ignore[assignment]  # one of two literals
+            self._kind = kind
         self._chunks.append(chunk)
         return True
 
@@ -252,10 +258,14 @@ class _Booleans(dict[str, float]):
 
 
 class _Cleaned(dict[str | None, str | None]):
-    """Texts by cell; equal cells share one object. Categories, and literal texts, may be words for a missing value."""
+    """Texts by cell; equal cells share one object.
 
-    def __init__(self, categories: Collection[str] = (), *, literal: bool = False) -> None:
-        self._categories = frozenset(categories)
+    Inputs of the model are as `bundle.table.known_text` says, and others, without `categories`, stripped. Categories,
+    and literal texts, may be words for a missing value.
+    """
+
+    def __init__(self, categories: Collection[str] | None = None, *, literal: bool = False) -> None:
+        self._categories = None if categories is None else frozenset(categories)
         self._literal = literal
 
     def all(self, values: Values) -> NDArray[np.object_]:
@@ -267,8 +277,11 @@ class _Cleaned(dict[str | None, str | None]):
         return chunk
 
     def __missing__(self, value: str | None) -> str | None:
-        text = None if value is None else value.strip()
-        if text not in self._categories and (not text if self._literal else is_missing(text)):
+        known = self._categories or ()
+        text = value
+        if value is not None:
+            text = value.strip() if self._categories is None else known_text(value, known)
+        if text not in known and (not (text or "").strip() if self._literal else is_missing(text)):
             text = None
         self[value] = text
         return text

@@ -53,8 +53,13 @@ def blocks_of(part: Part, read: Collection[str], dropped: Collection[str]) -> It
     try:
         yield from _PARSERS[part.format](part, read, dropped)
     except RowsError as error:
+        line = (error.where or "").rpartition(", ")[2]  # behind a path, which is not always the file's address
         raise MalformedBodyError(
-            error.message, where=error.where, found=error.found, expected=error.expected, remedy=error.remedy
+            error.message,
+            where=f"{part.file}, {line}",
+            found=error.found,
+            expected=error.expected,
+            remedy=error.remedy,
         ) from error
     except InputError as error:
         if not (error.where or "").startswith(part.file):
@@ -63,7 +68,9 @@ def blocks_of(part: Part, read: Collection[str], dropped: Collection[str]) -> It
 
 
 def _csv(part: Part, _: Collection[str], dropped: Collection[str]) -> Iterator[Block]:
-    path = Path(part.file.removesuffix(".gz").removesuffix(".bz2"))  # the part is unpacked
+    path = Path(part.file)
+    if path.suffix.lower() in (".gz", ".bz2"):  # the part is unpacked
+        path = path.with_suffix("")
     content = io.BytesIO(part.content)
     for block in csv_file.blocks(path, content, lambda *_: None, names=part.names, line=part.first):
         kept = {name: cells for name, cells in block.columns.items() if name not in dropped}

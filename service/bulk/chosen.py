@@ -54,7 +54,9 @@ def bundled_revision(loader: Loader, settings: Settings, model: str | None) -> R
         UnknownModelError: The folder of bundles has no such model, or several and none is named.
         BundleRefusedError: The bundle is damaged, or cannot run on this machine.
         PolicyError: A policy file cannot be used.
+        ConfigurationError: The folder of bundles or of policies does not exist.
     """
+    settings.check_folders()
     loader.refresh()
     found = loader.find()
     name = _one(found, model, "folder of bundles")

@@ -1,4 +1,4 @@
-"""How many rows a run has: said by its files where they say it, else estimated from what was read so far."""
+"""How many rows a run has: as its files state it, otherwise estimated from what was read so far."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Extent:
         self._before = self._now = (0, 0)
 
     def saw(self, rows: int, size: int) -> None:
-        """Note that so many bytes of the current file hold so many rows."""
+        """Note how many rows are in the bytes of the current file that were read."""
         self._now = rows, size
 
     def next_file(self) -> None:

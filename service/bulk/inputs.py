@@ -149,14 +149,13 @@ class Source:
             yield stream, stream if wrap is None else io.BufferedReader(wrap(stream), _BUFFER)
 
     def _csv(self, stream: IO[bytes], rows: int) -> _Cut:
-        records = _records(stream, self.address, quoted=True)
+        delimiter = delimiter_of(Path(self.name))
+        records = _records(stream, self.address, delimiter)
         names: tuple[str, ...] = ()
         for number, record in records:
             text = record.decode("utf-8-sig", "replace")
             if text.strip():
-                names = tuple(
-                    name.strip() for name in next(csv.reader([text], delimiter=delimiter_of(Path(self.name))))
-                )
+                names = tuple(name.strip() for name in next(csv.reader([text], delimiter=delimiter)))
                 check_names(names, f"{self.address}, line {number}")
                 break
         if not names:
@@ -165,7 +164,7 @@ class Source:
             yield first, names, content, count
 
     def _ndjson(self, stream: IO[bytes], rows: int) -> _Cut:
-        for first, content, count in _gathered(_records(stream, self.address, quoted=False), rows):
+        for first, content, count in _gathered(_records(stream, self.address), rows):
             yield first, (), content, count
 
     def _parquet(self, stream: IO[bytes], rows: int) -> _Cut:
@@ -319,8 +318,8 @@ def _readable(address: str) -> Iterator[None]:
         raise ConfigurationError(f"{address} cannot be read: {error.strerror}.", where=address) from error
 
 
-def _records(stream: IO[bytes], address: str, *, quoted: bool) -> Iterator[tuple[int, bytes]]:
-    """Yield each line with its number; a quoted cell of a CSV may span several lines, which stay together."""
+def _records(stream: IO[bytes], address: str, delimiter: str | None = None) -> Iterator[tuple[int, bytes]]:
+    """Yield each line with its number; lines that a quoted cell spans, where a delimiter is given, stay together."""
     csv.field_size_limit(LONGEST_LINE)  # of the process; by default cells of 131,072 characters end the reading
     number = 0
 
@@ -342,13 +341,13 @@ def _records(stream: IO[bytes], address: str, *, quoted: bool) -> Iterator[tuple
 
     rest = lines()
     for line in rest:
-        if not quoted or b'"' not in line:
+        if delimiter is None or b'"' not in line:
             yield number + 1, line
             number += 1
             continue
         taken: list[bytes] = []
         try:
-            next(csv.reader(texts(line, taken)))
+            next(csv.reader(texts(line, taken), delimiter=delimiter))
         except csv.Error as error:
             raise MalformedBodyError(
                 f"The line is not valid CSV: {error}.",
@@ -367,7 +366,7 @@ def _gathered(records: Iterator[tuple[int, bytes]], rows: int) -> Iterator[tuple
 
 
 def _filled(sized: Iterable[tuple[Any, int, int]], rows: int) -> Iterator[list[Any]]:
-    """Yield lists of consecutive things that have at most so many rows, or end after `PART_BYTES`.
+    """Yield lists of consecutive things that have at most `rows` rows, or end after `PART_BYTES`.
 
     Args:
         sized: Each thing with its rows and bytes.

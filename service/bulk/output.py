@@ -52,7 +52,7 @@ class Place(Protocol):
     """Where the output goes."""
 
     def names(self) -> list[str]:
-        """Return the names of what is there, without unfinished parts."""
+        """Return the names of the files, without unfinished parts."""
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file; None without it."""
@@ -74,7 +74,7 @@ class Folder:
     path: Path
 
     def names(self) -> list[str]:
-        """Return the names of what is there, without unfinished parts."""
+        """Return the names of the files, without unfinished parts."""
         return sorted(each.name for each in self.path.iterdir() if not each.name.startswith(_UNFINISHED))
 
     def read(self, name: str) -> bytes | None:
@@ -145,7 +145,7 @@ class Remote:
     url: str
 
     def names(self) -> list[str]:
-        """Return the names of what is there."""
+        """Return the names of the files."""
         with self._refused() as (files, path):
             if not files.exists(path):
                 return []

@@ -73,7 +73,7 @@ class Team:
 
 
 def _send(connection: Connection, message: Any) -> None:
-    with suppress(BrokenPipeError, ConnectionResetError):  # why is read where its answer is
+    with suppress(BrokenPipeError, ConnectionResetError):  # the reader of its answer finds out why
         connection.send(message)
 
 

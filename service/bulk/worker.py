@@ -50,7 +50,7 @@ def rows_per_run(spec: InputSpec) -> int:
 
 @dataclass(frozen=True)
 class Task:
-    """What every process of a run is told.
+    """The instructions of every process of a run.
 
     Attributes:
         settings: Where bundles are, and how models run.

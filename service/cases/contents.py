@@ -17,6 +17,7 @@ from service.state.tables import inputs, predictions
 
 MOST_VALUES: Final = 10_000
 """Maximum number of values of an input that is shown as numbers."""
+_EXACT: Final = 2**53  # larger floats are whole, whatever was sent
 
 
 def input_of(database: Database, served: Served, id_: str) -> NDArray[Any] | None:
@@ -56,14 +57,14 @@ def shown(served: Served, example: NDArray[Any]) -> Any:
         cells = {
             column.name: _cell(column, value)
             for name, values in parts.items()
-            for column, value in zip(own[name], values.ravel().tolist(), strict=True)
+            for column, value in zip(own[name], _values(values.ravel()), strict=True)
         }
         return {column.name: cells[column.name] for column in columns}
     if (text := _text(served, example)) is not None:
         return text
     if tensors is not None:
-        return {name: _plain(example[name].tolist()) for name in tensors}
-    return _plain(example.tolist())
+        return {name: _plain(_values(example[name])) for name in tensors}
+    return _plain(_values(example))
 
 
 def logits_of(database: Database, classes: int, id_: str) -> NDArray[np.float32] | None:
@@ -86,10 +87,16 @@ def _text(served: Served, example: NDArray[Any]) -> str | None:
     return None
 
 
+def _values(numbers: NDArray[Any]) -> Any:
+    """Return numbers as Python's, a float32 by the shortest decimal that names it: 524.2 and not 524.2000122070312."""
+    return (numbers.astype(np.str_).astype(np.float64) if numbers.dtype.kind == "f" else numbers).tolist()
+
+
 def _cell(column: Column, value: Any) -> Any:
     """Return the value of a column as a client sends it; None if it was missing or unknown."""
     if column.kind != "category":
-        return _plain(value)
+        whole = isinstance(value, float) and value.is_integer() and abs(value) < _EXACT
+        return int(value) if whole else _plain(value)
     place = math.nan if math.isnan(value) else value - column.first_code
     known = column.categories or ()
     return known[int(place)] if 0 <= place < len(known) else None

@@ -1,7 +1,7 @@
-"""Tells a receiver of the operator's about cases: signed, at least once, one delivery at a time over all replicas.
+"""Deliver cases to the operator's receiver: signed, at least once, one delivery at a time over all replicas.
 
-A thread with an event loop of its own delivers, so that a receiver that hangs holds up nothing but its deliveries. What
-is to be told is in the state; a process that dies between a delivery and its note delivers again.
+A thread with its own event loop delivers, so a receiver that hangs delays only its deliveries. The state has what is
+still to be delivered: a process that dies between a delivery and its note delivers again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import httpx
@@ -21,20 +20,18 @@ import structlog
 from candor.contract.cases import Case
 from candor.contract.webhooks import SIGNATURE_HEADER, CaseEvent, sign
 from service.cases.described import described
-from service.errors import ConfigurationError, StateUnavailableError, UnknownCaseError
+from service.errors import StateUnavailableError, UnknownCaseError
 from service.serving.models import Models
 from service.settings import Settings
 from service.state.cases import CaseStore
 from service.state.database import Database, now_us
-from service.state.password import read_secret
+from service.state.password import secrets_of
 from service.state.untold import Untold, tell, untold
 from service.times import iso
 from service.version import VERSION
 
 logger = structlog.get_logger(__name__)
 
-WHERE: Final = "CANDOR_WEBHOOK_SECRET_FILE"
-LEAST_SECRET: Final = 32
 OUTCOMES: Final = ("delivered", "refused", "failed")
 _LOCK: Final = "webhooks"
 _AT_ONCE: Final = 100
@@ -42,31 +39,6 @@ _MOST_FAILING: Final = 1_000
 _LONGEST_S: Final = 300.0
 _LONGEST_OF_CASE_S: Final = 3_600.0
 _REFUSED: Final = (400, 409, 413, 422)  # about this case; any other status but 2xx is about the receiver
-_MOST_SECRETS: Final = 4
-
-
-def secrets_of(file: Path | None, purpose: str = "CANDOR_WEBHOOK_URL") -> tuple[str, ...]:
-    """Return the secrets of a file: one in a line, the current one first, older ones while they are rotated.
-
-    Args:
-        file: The file.
-        purpose: Setting that requires one.
-
-    Raises:
-        ConfigurationError: The file is missing or cannot be read, or a secret is too short.
-    """
-    expected = f"one secret of {LEAST_SECRET} characters or more in a line, at most {_MOST_SECRETS}"
-    if file is None:
-        raise ConfigurationError(f"{purpose} requires a secret.", where=WHERE, found="nothing", expected=expected)
-    text = read_secret(file, "webhook's secret", where=WHERE)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if not 1 <= len(lines) <= _MOST_SECRETS or min(map(len, lines)) < LEAST_SECRET:
-        found = f"{len(lines)} lines" + (f", the shortest of {min(map(len, lines))} characters" if lines else "")
-        remedy = f"openssl rand -hex 32 > {file}"
-        raise ConfigurationError(
-            f"{file} is not a file of secrets.", where=WHERE, found=found, expected=expected, remedy=remedy
-        )
-    return tuple(lines)
 
 
 def client_of(timeout_s: float) -> httpx.AsyncClient:
@@ -197,7 +169,9 @@ class Webhooks:
         body = event.model_dump_json().encode()
         try:
             status = await post(client, self._url, body, self._secrets, self._timeout_s)
-        except (httpx.HTTPError, TimeoutError) as error:
+        except (httpx.TimeoutException, TimeoutError):
+            return self._told(model, id_, "failed", f"no answer within {self._timeout_s:g} s")
+        except httpx.HTTPError as error:
             return self._told(model, id_, "failed", type(error).__name__)
         if 200 <= status < 300:
             tell(self._database, case)
@@ -212,5 +186,5 @@ class Webhooks:
 
 
 def _pause_s(tries: int, longest_s: float) -> float:
-    """Return the pause after so many failures in a row: doubled each time, and spread by chance."""
+    """Return the pause after a number of failures in a row: doubled each time, and spread at random."""
     return float(min(2.0 ** min(tries - 1, 20), longest_s) * random.uniform(0.5, 1.0))  # noqa: S311 — spreads load

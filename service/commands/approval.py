@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from candor import DEFAULT_URL, Client
-from service.commands.output import console, print_json, reporting
+from service.commands.output import print_line, reporting
 from service.commands.remote import AsJson, Key, Model, Url
 
 
@@ -22,7 +22,4 @@ def reject(
     """Reject a proposal. Activating it later requires a reason."""
     with reporting(), Client(url, api_key=api_key, model=model) as client:
         answer = client.reject(revision, reason=reason)
-    if as_json:
-        print_json(answer.document)
-    else:
-        console.print(f"{answer.id} is rejected")
+    print_line(answer, f"{answer.id} is rejected", as_json)

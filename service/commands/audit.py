@@ -59,8 +59,8 @@ def verify(
 
     Also compares the prediction ids of each key with what the log sealed.
 
-    An entry that is dated back by more than an hour is a warning, with --strict a failure: a clock that is set back
-    makes one too. Without exported heads, a log whose end was cut off, or that was written anew, looks whole.
+    An entry that is dated back by more than an hour is a warning, with --strict a failure. A clock that was set back
+    also causes one. Without exported heads, a log that was cut off at its end or rewritten looks intact.
     """
     from service.errors import ConfigurationError
     from service.state import answered_ids, audit_chain

@@ -59,7 +59,7 @@ def verify(
     from service.serving.verification import trusted_keys, verified
 
     with reporting():
-        found = verified(folder, trusted_keys(trusted))
+        found = verified(folder, trusted_keys(trusted, where="--trusted (or CANDOR_TRUSTED_KEYS)"))
     if as_json:
         print_json({"bundle": found.id, "signed_by": found.signed_by})
         return

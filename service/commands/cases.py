@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -15,16 +15,15 @@ from rich.table import Table
 
 from candor import DEFAULT_URL, Client
 from candor.contract.cases import MOST_AT_ONCE, Case, CaseOrder, CaseState
-from service.commands.output import console, print_json, replacing, reporting, whole_column
+from service.commands.output import console, print_json, print_line, replacing, reporting, whole_column
 from service.commands.remote import AsJson, Key, Model, Url
 
 app = typer.Typer(no_args_is_help=True, help="Work on the review queue: predictions that wait for a person.")
 
-_STATES = ", ".join(get_args(CaseState))
 _PAGE = 500
 Id = Annotated[str, typer.Argument(help="The case: the id of its prediction.")]
-State = Annotated[str | None, typer.Option(help=f"Only cases in this state: {_STATES}. Default: all that wait.")]
-Order = Annotated[str, typer.Option(help=f"Order of the cases that wait: {' or '.join(get_args(CaseOrder))}.")]
+State = Annotated[CaseState | None, typer.Option(help="Only cases in this state. Default: all that wait.")]
+Order = Annotated[CaseOrder, typer.Option(help="Order of the cases that wait.")]
 Policy = Annotated[str | None, typer.Option(help="Only cases of this policy.")]
 LeaseS = Annotated[int, typer.Option("--lease", min=1, max=86_400, help="Seconds until the claim expires.")]
 
@@ -43,7 +42,7 @@ def list_cases(
 ) -> None:
     """List the cases that wait, or those in one state."""
     with reporting(), Client(url, api_key=api_key, model=model) as client:
-        page = client.cases(state=state, order=order, policy=policy, assignee=assignee, limit=limit)  # type: ignore[arg-type]  # the service names them
+        page = client.cases(state=state, order=order, policy=policy, assignee=assignee, limit=limit)
     if as_json:
         print_json(page.document)
         return
@@ -74,12 +73,12 @@ def claim(
     model: Model = None,
     as_json: AsJson = False,
 ) -> None:
-    """Claim the next cases, or one; claim one of yours again to extend the claim."""
+    """Claim the next cases, or a given one. Claim your own again to extend the claim."""
     with reporting(), Client(url, api_key=api_key, model=model) as client:
         if case is not None:
             found: tuple[Case, ...] = (client.claim_case(case, lease_s=lease_s),)
         else:
-            found = client.claim_cases(count, lease_s=lease_s, policy=policy, order=order)  # type: ignore[arg-type]
+            found = client.claim_cases(count, lease_s=lease_s, policy=policy, order=order)
     if as_json:
         print_json({"items": [one.document for one in found]})
     elif found:
@@ -97,10 +96,10 @@ def label(
     model: Model = None,
     as_json: AsJson = False,
 ) -> None:
-    """End a case with its true label; again, to correct your own."""
+    """End a case with its true label. Label it again to correct yourself."""
     with reporting(), Client(url, api_key=api_key, model=model) as client:
         done = client.label_case(case, label)
-    _print(done, f"{done.id}: {done.label} ({done.feedback})", as_json)
+    print_line(done, f"{done.id}: {done.label} ({done.feedback})", as_json)
 
 
 @app.command("skip")
@@ -115,7 +114,7 @@ def skip(
     """End a case without a label."""
     with reporting(), Client(url, api_key=api_key, model=model) as client:
         done = client.skip_case(case, reason)
-    _print(done, f"{done.id}: skipped", as_json)
+    print_line(done, f"{done.id}: skipped", as_json)
 
 
 @app.command("release")
@@ -125,7 +124,7 @@ def release(
     """Give your claim back, or reopen a case that you labelled or skipped."""
     with reporting(), Client(url, api_key=api_key, model=model) as client:
         released = client.release_case(case)
-    _print(released, f"{released.id}: {released.state}", as_json)
+    print_line(released, f"{released.id}: {released.state}", as_json)
 
 
 @app.command("assign")
@@ -140,7 +139,7 @@ def assign(
     """Reserve a case for a person."""
     with reporting(), Client(url, api_key=api_key, model=model) as client:
         assigned = client.assign_case(case, to)
-    _print(assigned, f"{assigned.id}: for {assigned.assignee or 'anyone'}", as_json)
+    print_line(assigned, f"{assigned.id}: for {assigned.assignee or 'anyone'}", as_json)
 
 
 @app.command("export")
@@ -166,13 +165,6 @@ def export(
                 stream.write(json.dumps(one.document, ensure_ascii=False).encode() + b"\n")
             if (after := page.next) is None:
                 return
-
-
-def _print(case: Case, text: str, as_json: bool) -> None:
-    if as_json:
-        print_json(case.document)
-    else:
-        console.print(escape(text))
 
 
 def _table(cases: Iterable[Case]) -> None:

@@ -11,15 +11,19 @@ from rich.table import Table
 
 from candor import DEFAULT_URL, Client
 from candor.contract.challengers import ChallengerComparison, OutcomeQuestion, Question
-from service.commands.output import console, print_json, reporting, whole_column
+from service.commands.output import console, print_json, print_line, reporting, whole_column
 from service.commands.remote import AsJson, Key, Model, Url
 
-app = typer.Typer(no_args_is_help=True, help="Compare revisions that never answer with the active one.")
+app = typer.Typer(no_args_is_help=True, help="Compare the active revision with revisions that only score.")
+
+_FEW = 0.01  # largest share of rows of returning groups that is not reported
 
 Name = Annotated[str, typer.Argument(help="Name of the challenger.")]
 Revision = Annotated[str | None, typer.Option(help="Revision to score, such as r8.")]
 Bundle = Annotated[int | None, typer.Option(help="Bundle whose newest revision to score.")]
-Share = Annotated[float, typer.Option(help="Share of the groups that a challenger of another bundle scores.")]
+Share = Annotated[
+    float, typer.Option(min=0, max=1, help="Share of the groups that a challenger of another bundle scores.")
+]
 
 
 @app.command("add")
@@ -33,7 +37,7 @@ def add(
     model: Model = None,
     as_json: AsJson = False,
 ) -> None:
-    """Score a revision beside the active one, or change which."""
+    """Score a revision beside the active one, or give a challenger another revision."""
     with reporting(), Client(url, api_key=api_key, model=model) as client:
         found = client.put_challenger(name, revision=revision, bundle=bundle, share=share)
     if as_json:
@@ -53,6 +57,9 @@ def list_(url: Url = DEFAULT_URL, api_key: Key = None, model: Model = None, as_j
     if as_json:
         print_json(found.document)
         return
+    if not found.items:
+        console.print("No revision is compared. Add one: candor challenger add NAME --bundle NUMBER, or --revision ID.")
+        return
     table = Table(whole_column("challenger"), "revision", "bundle", "scoring", "share", "since", box=None)
     for one in found.items:
         scoring = escape(one.problem or one.scoring)
@@ -67,10 +74,7 @@ def remove(
     """Stop scoring a challenger, and delete its scores."""
     with reporting(), Client(url, api_key=api_key, model=model) as client:
         found = client.delete_challenger(name)
-    if as_json:
-        print_json(found.document)
-    else:
-        console.print(f"{escape(found.name)} ({found.revision}) is no longer scored")
+    print_line(found, f"{found.name} ({found.revision}) is no longer scored", as_json)
 
 
 @app.command()
@@ -92,6 +96,11 @@ def _lines(found: ChallengerComparison) -> Iterator[str | Table]:
     if found.problem is not None:
         yield f"[yellow]{escape(found.problem)}[/yellow]"
     yield f"{found.scored} mature predictions scored by both; {found.labelled} labels count, {found.missing} missing"
+    if found.returned > _FEW * found.scored:
+        yield (
+            f"[yellow]{found.returned} predictions are left out: their groups were counted before. The frequent groups "
+            "come first, so an arm may be better for them and worse for rare ones.[/yellow]"
+        )
     if found.log_loss is None:
         yield "[dim]nothing compared yet[/dim]"
         return

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.metadata
 import os
 import platform
-import re
 import resource
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -24,9 +22,8 @@ if TYPE_CHECKING:
     from service.settings import Settings
     from service.state.keys import ApiKey
 
-_READ_ELSEWHERE = {"CANDOR_URL", "CANDOR_API_KEY"}  # by the command line and the client
 _LITTLE_DISK_BYTES = 1_000_000_000
-_SOON_US = 7 * 86_400 * 1_000_000  # a key that ends within a week is told of
+_SOON_US = 7 * 86_400 * 1_000_000  # keys that expire within a week are reported
 _OTHER_FILES = 128  # that the service has open beside its connections
 _COLOURS = {"ok": "green", "note": "yellow", "bad": "red"}
 
@@ -38,7 +35,7 @@ class Finding:
     Attributes:
         subject: What.
         state: "ok", "note" (works, but someone may have meant it otherwise) or "bad" (the service will not start, or
-            not as it was told to).
+            not with these settings).
         found: What was found.
         remedy: What to do about it; None where there is nothing to do.
     """
@@ -52,7 +49,7 @@ class Finding:
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print the findings for scripts.")] = False) -> None:
     """Check settings, GPU, ONNX Runtime, CPUs, workers, state, keys and bundles as `candor serve` would find them.
 
-    Changes nothing. Ends with 1 where something would keep the service from starting as its settings say.
+    Changes nothing. Exits 1 if a service with these settings could not start, or could not do what they say.
     """
     from service.commands.local import settings_of
 
@@ -80,15 +77,10 @@ def _versions(settings: Settings) -> Iterator[Finding]:  # noqa: ARG001
     yield Finding("candor", "ok", f"{VERSION} on Python {platform.python_version()}, {platform.platform()}")
 
 
-def _settings(settings: Settings) -> Iterator[Finding]:
-    from bundle.upstream import HEADER_VARIABLE
+def _settings(settings: Settings) -> Iterator[Finding]:  # noqa: ARG001
+    from service.settings import unknown_variables
 
-    known = {f"CANDOR_{name}".upper() for name in type(settings).model_fields} | _READ_ELSEWHERE
-    for name in sorted(name for name in os.environ if name.startswith("CANDOR_") and name not in known):
-        if re.fullmatch(HEADER_VARIABLE, name):  # bundles of remote models refer to it
-            continue
-        near = difflib.get_close_matches(name, known, n=1)
-        remedy = f"Did you mean {near[0]}?" if near else "docs/reference/settings.md lists all settings."
+    for name, remedy in unknown_variables(os.environ).items():
         yield Finding("settings", "note", f"{name} is set but unknown", remedy)
 
 
@@ -280,11 +272,48 @@ def _connections(settings: Settings) -> Iterator[Finding]:
         )
 
 
-def _policies(settings: Settings) -> Iterator[Finding]:
+def _folders(settings: Settings) -> Iterator[Finding]:
+    folders = {"CANDOR_UPLOADS": settings.uploads}
+    if settings.log_sink is not None and "://" not in settings.log_sink:
+        folders["CANDOR_LOG_SINK"] = Path(settings.log_sink)
+    for name, folder in folders.items():
+        there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            remedy = f"Grant user {os.getuid()} write access to {there}, or set another folder."
+            yield Finding("folders", "bad", f"{name}: {folder} cannot be written", remedy)
+    if settings.uds is not None and not os.access(settings.uds.absolute().parent, os.W_OK | os.X_OK):
+        remedy = f"Create {settings.uds.absolute().parent}, and grant user {os.getuid()} write access to it."
+        yield Finding("folders", "bad", f"CANDOR_UDS: {settings.uds} cannot be made", remedy)
+
+
+def _audit_key(settings: Settings) -> Iterator[Finding]:
+    from service.errors import ConfigurationError
+    from service.state.audit_heads import key_of
+
+    if settings.audit_key_file is not None or settings.audit_export:
+        try:
+            key_of(settings.audit_key_file)
+        except ConfigurationError as error:
+            yield Finding("audit key", "bad", f"{error}", error.remedy)
+
+
+def _files(settings: Settings) -> Iterator[Finding]:
+    from service.errors import ConfigurationError
+    from service.state.password import secrets_of
+    from service.workers.tls import Certificates
+
     if settings.policies is not None and not settings.policies.is_dir():
         yield Finding(
             "policies", "bad", f"folder {settings.policies} does not exist", "Create it, or unset CANDOR_POLICIES."
         )
+    checks: list[tuple[str, Callable[[], object]]] = [("TLS", lambda: Certificates.of(settings))]
+    if settings.webhook_url is not None:
+        checks.append(("webhook", lambda: secrets_of(settings.webhook_secret_file)))
+    for subject, check in checks:
+        try:
+            check()
+        except ConfigurationError as error:
+            yield Finding(subject, "bad", str(error), error.remedy or f"Check {error.where}.")
 
 
 def _bundles(settings: Settings) -> Iterator[Finding]:
@@ -311,7 +340,18 @@ def _bundles(settings: Settings) -> Iterator[Finding]:
         yield Finding("bundles", "bad", str(error), error.remedy)
         return
     if not found and not settings.bundle_reference.is_url:
-        yield Finding("bundles", "note", f"none in {settings.bundle_folder}", "Train one, or set CANDOR_BUNDLES.")
+        if settings.bundle_folder.is_dir():
+            yield Finding("bundles", "note", f"none in {settings.bundle_folder}", "Train one, or set CANDOR_BUNDLES.")
+        else:
+            text = f"folder {settings.bundle_folder} does not exist"
+            yield Finding("bundles", "bad", text, "Create it, or set CANDOR_BUNDLES.")
+    if settings.default_model not in (None, *found) and not settings.bundle_reference.is_url:
+        yield Finding(
+            "default model",
+            "bad",
+            f"{settings.default_model} (CANDOR_DEFAULT_MODEL) is not in {settings.bundle_folder}",
+            f"Set it to one of: {', '.join(sorted(found)) or 'none found'}.",
+        )
     for location in (one for versions in found.values() for one in versions):
         subject = f"bundle {location.model}/{location.version}"
         try:
@@ -356,6 +396,8 @@ _LOOKS = (
     _workers,
     _connections,
     _database,
-    _policies,
+    _folders,
+    _audit_key,
+    _files,
     _bundles,
 )

@@ -41,7 +41,7 @@ def dossier(
     """Write a model's dossier from the state: purpose, data, calibration, certificates, gates, approvals, alarms.
 
     The audit log gets its SHA-256; the last section has the head of the log's chain, signed with CANDOR_AUDIT_KEY_FILE
-    if that is set. Markdown, unless told otherwise.
+    if that is set. The default format is Markdown.
     """
     from service.state.audit_heads import key_of, signed
     from service.state.database import Database
@@ -100,7 +100,7 @@ def _whole(database: Database) -> Head:
         raise ConfigurationError(
             f"The audit log is not whole, so it seals nothing: {broken}",
             where="the audit log",
-            remedy="Find out who changed it; `candor audit verify` says from where on.",
+            remedy="Find out who changed it. `candor audit verify` shows where the changes begin.",
         )
     return whole
 

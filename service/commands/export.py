@@ -32,7 +32,7 @@ def export_onnx(
 ) -> None:
     """Write a model and its calibrator as one ONNX file that runs without this service.
 
-    Reads files only: the state and the bundles, beside a running service or without one.
+    Reads the state and the bundles only: no service needs to run.
     """
     from service.commands.local import settings_of
     from service.errors import ConfigurationError

@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from candor import DEFAULT_URL, Client
-from candor.contract.jobs import Job
-from service.commands.output import console, print_json, reporting, whole_column
+from candor.contract.jobs import Job, JobState
+from service.commands.output import console, print_json, print_line, reporting, whole_column
 from service.commands.remote import AsJson, Key, Model, Url
 
 app = typer.Typer(no_args_is_help=True, help="List, follow and cancel recalibration jobs.")
@@ -20,7 +20,7 @@ Id = Annotated[str, typer.Argument(help="The job, such as j12.")]
 
 @app.command("list")
 def list_jobs(
-    state: Annotated[str | None, typer.Option(help="queued, running, done, failed or cancelled.")] = None,
+    state: Annotated[JobState | None, typer.Option(help="Only jobs in this state.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=200, help="Maximum number of jobs.")] = 20,
     url: Url = DEFAULT_URL,
     api_key: Key = None,
@@ -29,7 +29,7 @@ def list_jobs(
 ) -> None:
     """List recalibration jobs, newest first."""
     with reporting(), Client(url, api_key=api_key) as client:
-        page = client.jobs(model=model, state=state, limit=limit)  # type: ignore[arg-type]  # the service names the states
+        page = client.jobs(model=model, state=state, limit=limit)
     if as_json:
         print_json(page.document)
         return
@@ -54,10 +54,7 @@ def cancel(job: Id, url: Url = DEFAULT_URL, api_key: Key = None, as_json: AsJson
     """Cancel a job that waits or runs. Looks that it has used stay used."""
     with reporting(), Client(url, api_key=api_key) as client:
         ended = client.cancel(job)
-    if as_json:
-        print_json(ended.document)
-    else:
-        console.print(f"{ended.job}: {escape(ended.summary or ended.state)}")
+    print_line(ended, f"{ended.job}: {ended.summary or ended.state}", as_json)
 
 
 @app.command("propose")
@@ -65,10 +62,7 @@ def propose(job: Id, url: Url = DEFAULT_URL, api_key: Key = None, as_json: AsJso
     """Keep the result of a dry run as a proposal, without another look."""
     with reporting(), Client(url, api_key=api_key) as client:
         kept = client.propose_job(job)
-    if as_json:
-        print_json(kept.document)
-    else:
-        console.print(f"revision {kept.revision}: {kept.state}. {escape(kept.summary)}")
+    print_line(kept, f"revision {kept.revision}: {kept.state}. {kept.summary}", as_json)
 
 
 def what(job: Job) -> str:

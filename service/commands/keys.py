@@ -42,13 +42,19 @@ def _stretch(text: str) -> int:
         raise typer.BadParameter(str(error)) from error
 
 
+def _lifetime(text: str) -> int:
+    if (lifetime := _stretch(text)) == 0:
+        raise typer.BadParameter(f"{text!r}: the key would have expired already. Expected: a lifetime such as 90d")
+    return lifetime
+
+
 @app.command()
 def create(
     name: Annotated[str, typer.Option(help="Name of the key, shown in the audit log.")],
     scope: Annotated[list[str], typer.Option(help=_SCOPES)],
     expires_in: Annotated[
         int | None,
-        typer.Option(parser=_stretch, metavar="TIME", help="Lifetime, such as 90d or 12h; default: unlimited."),
+        typer.Option(parser=_lifetime, metavar="TIME", help="Lifetime, such as 90d or 12h; default: unlimited."),
     ] = None,
     rate: Rate = None,
     rows_rate: RowsRate = None,
@@ -80,8 +86,8 @@ def create(
             keep(*made, as_json)
         if not any("admin" in key.scopes for key in keys.list() if key.valid_at(now_us())):
             complaints.print(
-                "[yellow]No key has the scope admin.[/yellow] From now on every request needs a key, and what this one "
-                "may not do nobody may: candor keys create --name ops --scope admin"
+                "[yellow]No key has the scope admin.[/yellow] From now on every request requires a key, and nobody "
+                "can do what this key does not allow. Create another: candor keys create --name ops --scope admin"
             )
 
 
@@ -98,15 +104,23 @@ def add(
 ) -> None:
     """Add a key that was made elsewhere: `cnd_`, 12 hexadecimal digits, `_`, at least 40 random characters.
 
-    Does nothing if the key was added before, also if it was revoked since.
+    Does nothing if the key was added before. Exits 1 if it was revoked or has expired since, and 2 if its scopes,
+    models, rates or source differ: they never change.
     """
+    from service.state.database import now_us
+
     try:
         text = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{file}: {error}") from error
     with reporting(), _keys(database_url) as keys:
-        if keys.knows(text):
-            complaints.print(f"The key in {file} exists already.")
+        if (there := keys.find(text)) is not None:
+            if not there.valid_at(now_us()):
+                state = "is revoked" if there.revoked_at else "has expired"
+                complaints.print(f"The key {there.prefix} in {escape(str(file))} {state}.", soft_wrap=True)
+                raise typer.Exit(REFUSED)
+            _check_same(there, file, scope, model, source=source, rate=rate, rows_rate=rows_rate)
+            complaints.print(f"The key in {escape(str(file))} exists already.", soft_wrap=True)
             return
         key, _ = keys.create(
             name, scope, requests_per_s=rate, rows_per_s=rows_rate, models=model or None, source=source, text=text
@@ -194,6 +208,34 @@ def _document(key: ApiKey) -> dict[str, Any]:
     }
 
 
+def _check_same(
+    key: ApiKey, file: Path, scopes: list[str], models: list[str] | None, **limits: str | float | None
+) -> None:
+    from service.errors import ConfigurationError
+
+    asked = {"scopes": sorted(set(scopes)), "models": sorted(set(models or ())), **limits}
+    has = {
+        "scopes": sorted(key.scopes),
+        "models": sorted(key.models or ()),
+        "source": key.source,
+        "rate": key.requests_per_s,
+        "rows_rate": key.rows_per_s,
+    }
+    if other := [name for name in asked if asked[name] != has[name]]:
+        raise ConfigurationError(
+            f"The key {key.prefix} exists already, with other limits.",
+            where=str(file),
+            found="; ".join(f"{name}: {_said(has[name])}" for name in other),
+            expected="; ".join(f"{name}: {_said(asked[name])}" for name in other),
+            remedy="What a key may do never changes. Add another key, and revoke this one: "
+            f"candor keys revoke {key.prefix}",
+        )
+
+
+def _said(limit: object) -> str:
+    return (", ".join(limit) if isinstance(limit, list) else str(limit or "")) or "any"
+
+
 @contextmanager
 def _kept(file: Path | None) -> Iterator[Any]:
     """Yield a function `keep(key, text, as_json)` that prints a new key, or writes it to a new file.
@@ -248,8 +290,10 @@ def _keys(database_url: str | None) -> Iterator[KeyStore]:
     url = settings_of({"database_url": database_url}).state_url
     file = make_url(url).database if url.startswith("sqlite") else None
     if file and not Path(file).exists():
-        complaints.print(f"No state exists at {escape(file)} yet.", soft_wrap=True)
-        if sys.stdin.isatty():
+        if not sys.stdin.isatty():
+            complaints.print(f"Creating a new state at {escape(file)}.", soft_wrap=True)
+        else:
+            complaints.print(f"No state exists at {escape(file)} yet.", soft_wrap=True)
             typer.confirm("Create a new one? A service elsewhere would not see its keys.", abort=True, err=True)
     database = Database.open(url, beside_server=True)
     try:

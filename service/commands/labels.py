@@ -61,9 +61,10 @@ def retract(
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Delete labels, so that those from before count again; a service may run. Keep the output of `list` first.
+    """Delete labels, so that earlier labels of the same predictions count again. Save the output of `list` first.
 
-    Cases that they ended stay done. Revisions and monitors that read them stay as they are: roll back first.
+    The service may be running. Cases that the labels ended stay done. Revisions and monitors that have read them do not
+    change: roll back first.
     """
     from service.state.retraction import retract as take_back
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import re
+import os
 import signal
 import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from service.commands.output import reporting, run
 
-_PASSWORD = re.compile(r"(?<=://)[^/]*@")
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 DatabaseUrl = Annotated[str | None, typer.Option(envvar="CANDOR_DATABASE_URL", help="State of the service.")]
 
@@ -48,12 +49,10 @@ def serve(
     ] = None,
 ) -> None:
     """Serve the bundles of a folder. Every setting is an environment variable: see docs/reference/settings.md."""
-    # Until uvicorn listens to signals; as first process of a container this one would otherwise not hear of a stop.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    gc.disable()  # a tenth of the start would go into passing over modules, which stay
+    exit_on_signals()
+    gc.disable()  # the collector would take a tenth of the start to pass over modules, which stay
 
     from service.inference.providers import resolve_provider
-    from service.telemetry.logs import configure_logs
     from service.workers.plan import workers_of
 
     given = {"host": host, "port": port, "uds": uds, "grpc_port": grpc_port, "bundles": bundles, "policies": policies}
@@ -61,7 +60,7 @@ def serve(
     given |= {"tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
     with reporting():
         settings = settings_of(given | {"workers": workers})
-        configure_logs(settings.log_level, secrets_of(settings))
+        _begin_log(settings)
         if (number := workers_of(settings, resolve_provider(settings.provider))) > 1:
             _supervise(settings, number)
         else:
@@ -79,20 +78,19 @@ def worker(
 
     Requires PostgreSQL. It has the settings and the API of a service, for probes and metrics.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    exit_on_signals()
     gc.disable()
 
     from sqlalchemy import make_url
 
     from service.state.database import one_server_only
-    from service.telemetry.logs import configure_logs
 
     given = {"host": host, "port": port, "bundles": bundles, "policies": policies, "database_url": database_url}
     with reporting():
         settings = settings_of(given).model_copy(
             update={"background": True, "workers": 1, "grpc_port": None, "models": None}
         )
-        configure_logs(settings.log_level, secrets_of(settings))
+        _begin_log(settings)
         if make_url(settings.database_url).get_backend_name() == "sqlite":
             raise one_server_only("CANDOR_DATABASE_URL")
         _serve_alone(settings)
@@ -104,6 +102,17 @@ def main() -> None:
     app.command()(serve)
     app.command()(worker)
     run(app)
+
+
+def _begin_log(settings: Any) -> None:
+    import structlog
+
+    from service.settings import unknown_variables
+    from service.telemetry.logs import configure_logs
+
+    configure_logs(settings.log_level, secrets_of(settings))
+    for name, remedy in unknown_variables(os.environ).items():
+        structlog.get_logger(__name__).warning("unknown setting", variable=name, remedy=remedy)
 
 
 def _serve_alone(settings: Any) -> None:
@@ -138,6 +147,19 @@ def _supervise(settings: Any, workers: int) -> None:
         raise typer.Exit(status)
 
 
+def exit_on_signals() -> None:
+    """Exit at SIGTERM until uvicorn or the supervisor takes that over, and do at a first SIGHUP what SIGTERM does."""
+
+    def hang_up(*_: object) -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # kernel and shell send one each, and a second SIGTERM is urgent
+        signal.raise_signal(signal.SIGTERM)
+
+    # As first process of a container this one would otherwise not hear of a stop.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup ignores it
+        signal.signal(signal.SIGHUP, hang_up)
+
+
 def secrets_of(settings: Any) -> list[str]:
     """Return the secrets among the settings, which a log must not show."""
     from sqlalchemy import make_url
@@ -155,6 +177,7 @@ def settings_of(given: dict[str, Any]) -> Any:
     """Settings of the environment, and what was given on the command line; raises ConfigurationError."""
     from pydantic import ValidationError
 
+    from bundle.references import without_user
     from service.errors import ConfigurationError
     from service.settings import Settings
 
@@ -163,10 +186,18 @@ def settings_of(given: dict[str, Any]) -> Any:
     except ValidationError as error:
         first, *others = error.errors()
         if not first["loc"]:  # of several settings together
-            raise ConfigurationError(first["msg"]) from error
-        name = f"CANDOR_{first['loc'][0]}".upper()
+            raise ConfigurationError(_said(first)) from error
+        field = str(first["loc"][0])
+        name = f"CANDOR_{field}".upper()
         # A setting of several types has an error for each.
-        said = [first["msg"], *(other["msg"] for other in others if other["loc"][0] == first["loc"][0])]
+        said = [_said(first), *(_said(other) for other in others if other["loc"][0] == field)]
+        kind = Settings.model_fields[field]
+        if kind.default is not None and type(None) in get_args(kind.annotation):
+            said.append("none (no limit)")
         raise ConfigurationError(
-            f"{name}: {'; or: '.join(said)}", where=name, found=_PASSWORD.sub("***@", str(first["input"]))
+            f"{name}: {'; or: '.join(said)}", where=name, found=without_user(str(first["input"]))
         ) from error
+
+
+def _said(error: ErrorDetails) -> str:
+    return error["msg"].removeprefix("Value error, ")

@@ -1,4 +1,4 @@
-"""What the process gives back of its memory."""
+"""Give freed memory back to the system."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _LARGE: Final = 4 << 20  # bytes; nothing of this size is made for a prediction 
 
 
 def give_back_large_blocks() -> None:
-    """Let what is large be mapped by itself, so that it goes back as soon as it is freed.
+    """Map each large block by itself, so that the system gets it back as soon as it is freed.
 
-    Left to itself glibc raises that limit to the largest block that it has seen freed, and keeps what hostile or merely
-    large bodies needed in the heap of every thread that read one.
+    By default, glibc raises the size from which it does so to the largest block that it has seen freed. It then keeps
+    what hostile or merely large bodies needed in the heap of every thread that read one.
     """
     with contextlib.suppress(AttributeError):  # another C library than glibc
         mallopt = ctypes.CDLL(None).mallopt

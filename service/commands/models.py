@@ -10,7 +10,7 @@ from rich.table import Table
 
 from candor import DEFAULT_URL, Client
 from candor.contract.models import Model
-from service.commands.output import REFUSED, complaints, console, print_json, reporting, whole_column
+from service.commands.output import REFUSED, complaints, console, print_json, print_line, reporting, whole_column
 from service.commands.remote import AsJson, Key, Url
 
 Name = Annotated[str, typer.Argument(help="Name of the model.")]
@@ -33,7 +33,7 @@ def models(url: Url = DEFAULT_URL, api_key: Key = None, as_json: AsJson = False)
 
 
 def load(model: Name, url: Url = DEFAULT_URL, api_key: Key = None, as_json: AsJson = False) -> None:
-    """Serve a model on every replica; newer bundles in its folder become proposals. Exits 1 when one was refused."""
+    """Serve a model on every replica; newer bundles in its folder become proposals. Exits 1 when any is refused."""
     with reporting(), Client(url, api_key=api_key) as client:
         answer = client.load(model)
     if as_json:
@@ -52,10 +52,7 @@ def unload(model: Name, url: Url = DEFAULT_URL, api_key: Key = None, as_json: As
     """Stop serving a model on every replica. Accepted predictions are answered; its state stays as it is."""
     with reporting(), Client(url, api_key=api_key) as client:
         answer = client.unload(model)
-    if as_json:
-        print_json(answer.document)
-    else:
-        console.print(f"{escape(answer.model)} is unloaded")
+    print_line(answer, f"{answer.model} is unloaded", as_json)
 
 
 def _state(model: Model) -> str:

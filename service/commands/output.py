@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from rich.table import Column, Table
 
 from candor import ApiError, UnexpectedAnswerError, UnreachableError
 from candor.contract.certificates import Certificate, SetCertificate
+from candor.contract.documents import Answer
 from candor.contract.recalibration import Recalibration
 from candor.contract.traffic import SegmentMix, TrafficChange
 from service.errors import CandorError, ConfigurationError
@@ -95,10 +95,10 @@ def reporting() -> Iterator[None]:
     try:
         yield
     except (UnreachableError, UnexpectedAnswerError) as error:
-        complaints.print(
-            f"[red]{escape(str(error))}[/red]\nStart one with [bold]make serve[/bold], or set CANDOR_URL.",
-            soft_wrap=True,
-        )
+        remedy = "Start one with [bold]make serve[/bold], or set CANDOR_URL."
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            remedy = "Check its certificate. SSL_CERT_FILE names the file of the authorities to trust."
+        complaints.print(f"[red]{escape(str(error))}[/red]\n{remedy}", soft_wrap=True)
         raise typer.Exit(UNREACHABLE) from None
     except ApiError as error:
         _complain(error.problem.get("title"), str(error), error.problem)
@@ -130,6 +130,14 @@ def print_json(document: Any) -> None:
     sys.stdout.write(_OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
 
 
+def print_line(answer: Answer, text: str, as_json: bool) -> None:
+    """Print an answer as one line, or as its document."""
+    if as_json:
+        print_json(answer.document)
+    else:
+        console.print(escape(text))
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Give a file under a temporary name. At the end it gets its own name; on an error it is deleted.
@@ -139,18 +147,11 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     Raises:
         ConfigurationError: The file cannot be written.
     """
+    from bundle.whole_file import whole_file  # the package needs NumPy, most commands do not
+
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            try:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-                Path(file.name).chmod(0o644)
-                Path(file.name).replace(path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        with whole_file(path) as file:
+            yield file
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}", where=str(path)) from error
 
@@ -199,6 +200,9 @@ def print_recalibration(answer: Recalibration, out: Console) -> None:
     for warning in answer.warnings:
         out.print(f"[yellow]Warning[/yellow]: {escape(warning)}", soft_wrap=True)
     out.print("[dim]in brackets, and of the difference: 95 % intervals[/dim]")
+    squared = metrics["debiased_calibration_error"]
+    if min(squared.before or 0, squared.after or 0) < 0:
+        out.print("[dim]the squared calibration error is an estimate less its noise, so it may lie below 0[/dim]")
     out.print(
         f"gate: {gate.mode}, look {gate.attempt} at alpha {gate.alpha:.4g}; log-loss difference "
         f"{gate.difference:+.4f}, upper bound {gate.upper:+.4f}\n"

@@ -43,7 +43,7 @@ Rows = Annotated[
 BundleFolder = Annotated[
     Path | None, typer.Option(help="Bundle whose reference rows are used instead.", exists=True, file_okay=False)
 ]
-Look = Annotated[int, typer.Option(min=1, help="Number of this look at these rows: a file does not remember.")]
+Look = Annotated[int, typer.Option(min=1, help="Number of this look at these rows; files do not count looks.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the split and of every draw.")]
 
 
@@ -51,10 +51,10 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of the split and of every d
 def lint(
     file: PolicyFile, rows: Rows = None, bundle: BundleFolder = None, seed: Seed = 0, as_json: AsJson = False
 ) -> None:
-    """Check a policy: what is wrong with it, and what it needs. Exits 1 when there is a problem.
+    """Check a policy, and say how many labelled rows it needs. Exits 1 if there is a problem.
 
-    With data: bands that no row reaches, promises in each other's way, promises that these data could never certify. No
-    label that certifies is read: linting uses no look.
+    With data, it also finds bands that no row reaches, and promises that conflict or that these data could never
+    certify. It reads no label of a certify row, so linting uses no look.
     """
     from service.decisions.lint import lint as lint_policy
     from service.serving.policy_files import read_policy

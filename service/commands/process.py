@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 logger = structlog.get_logger(__name__)
 
-SWITCH_S: Final = 0.0002  # a busy thread, with refusals say, keeps Python's lock from a batch for as long each time
+# A busy thread, such as one that sends refusals, may keep Python's lock for this time before another thread gets it.
+SWITCH_S: Final = 0.0002
 # libuv accepts one connection of each listener in a turn of the event loop. A turn may run a batch, so that with a
 # single listener the last of 64 clients that connect at once would wait for 64 batches.
 _LISTENERS: Final = 16
@@ -39,9 +40,9 @@ def application_of(settings: Settings, others: Others | None = None) -> Candor:
     """
     allow_open_files()
     give_back_large_blocks()
-    gc.freeze()  # the modules stay: to pass over them once takes a tenth of the start
+    gc.freeze()  # modules stay: one pass of the collector over them takes a tenth of the start
     application = create_app(settings, others)
-    # What is here now stays: passing over all of it again would stop the service for 0.1 s, several times a second.
+    # What exists now stays. Passing over all of it again would stop the service for 0.1 s, several times a second.
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -98,7 +99,7 @@ class Server(uvicorn.Server):
 
 
 def uvicorn_options(settings: Settings, application: Candor) -> dict[str, Any]:
-    """Return what uvicorn is told."""
+    """Return the options of uvicorn."""
     certificates = application.certificates
     return {
         "ssl_context_factory": None if certificates is None else lambda *_: certificates.context,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -77,7 +78,7 @@ def _json_object(text: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise typer.BadParameter(f"not valid JSON: {error}") from None
     if not isinstance(found, dict):
-        raise typer.BadParameter("no JSON object")
+        raise typer.BadParameter("not a JSON object")
     return found
 
 
@@ -131,9 +132,9 @@ def recalibrate(
     cancels the recalibration.
     """
     if file is not None and labelled_set is not None:
-        raise typer.BadParameter("give --labelled-set or --file")
+        raise typer.BadParameter("give either --labelled-set or --file")
     if represents is not None and file is None:
-        raise typer.BadParameter("--represents is said of a --file; of a set it was said when it was uploaded")
+        raise typer.BadParameter("--represents requires --file: a labelled set keeps what was declared at its upload")
     of_traffic = since or until or rescore or implicit_negative or unknown_propensity is Unsought.fit
     if of_traffic and (file is not None or labelled_set is not None):
         raise typer.BadParameter(
@@ -190,7 +191,9 @@ def prior_shift(
 ) -> None:
     """Adjust the active calibrator to new class frequencies, known or estimated without labels."""
     if target is not None and (since is not None or until is not None):
-        raise typer.BadParameter("--since and --until are of an estimate, --target makes none")
+        raise typer.BadParameter(
+            "--since and --until choose predictions for an estimate; --target replaces the estimate"
+        )
     with reporting(), Client(url, api_key=api_key, model=model) as client:
         found = client.prior_shift(
             mode=mode.value,
@@ -227,8 +230,8 @@ def _by_name(texts: Sequence[str] | None, option: str) -> dict[str, float] | Non
         try:
             number = float(value)
         except ValueError:
-            name = ""
-        if not name:
+            number = math.nan
+        if not name or not math.isfinite(number):
             raise typer.BadParameter(f"{option} {text}: give NAME=NUMBER")
         if name in found:
             raise typer.BadParameter(f"{option} {text}: {name} was given before")

@@ -27,6 +27,7 @@ Url = Annotated[str, typer.Option(envvar="CANDOR_URL", help="URL of the service.
 Key = Annotated[str | None, typer.Option("--api-key", envvar="CANDOR_API_KEY", help="API key.", show_envvar=True)]
 Model = Annotated[str | None, typer.Option(help="Model; default: the default model of the service.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON, for scripts.")]
+Epoch = Annotated[int | None, typer.Option(help="Epoch that your decision is based on; default: the current one.")]
 Reason = Annotated[str | None, typer.Option(help="Reason, kept in the audit log.")]
 
 
@@ -41,7 +42,7 @@ def feedback(
         typer.Option(
             exists=True,
             dir_okay=False,
-            help=f"CSV with a header, or NDJSON (.ndjson, .jsonl): some of {', '.join(FIELDS)}.",
+            help=f"CSV with a header, or NDJSON (.ndjson, .jsonl), with some of the columns {', '.join(FIELDS)}.",
         ),
     ] = None,
     source: Annotated[str, typer.Option(help="Source of the labels.")] = "client",
@@ -133,9 +134,7 @@ def activate(
         float | None, typer.Option(min=0, max=0.999, help="Change that --guard allows; default: the service's limit.")
     ] = None,
     dry_run: Annotated[bool, typer.Option(help="Only show what would change. Exits 1 beyond the limit.")] = False,
-    epoch: Annotated[
-        int | None, typer.Option(help="Epoch that your decision is based on; default: the current one.")
-    ] = None,
+    epoch: Epoch = None,
     url: Url = DEFAULT_URL,
     api_key: Key = None,
     model: Model = None,
@@ -166,9 +165,7 @@ def activate(
 
 def rollback(
     reason: Reason = None,
-    epoch: Annotated[
-        int | None, typer.Option(help="Epoch that your decision is based on; default: the current one.")
-    ] = None,
+    epoch: Epoch = None,
     url: Url = DEFAULT_URL,
     api_key: Key = None,
     model: Model = None,

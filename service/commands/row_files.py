@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
@@ -14,10 +14,18 @@ import numpy.typing as npt
 
 import bundle as bundles
 from bundle.split import CERTIFY, FIT, GATE, group_hash, roles
+from bundle.table import is_number, parse_number
 from candor.contract.policies import Policy
 from service.decisions.calibrated import Calibrated
 from service.decisions.rows import Rows, ScoredRows
-from service.errors import BundleRefusedError, InputShapeError, InputTypeError, InputValueError, MalformedBodyError
+from service.errors import (
+    BundleRefusedError,
+    InputError,
+    InputShapeError,
+    InputTypeError,
+    InputValueError,
+    MalformedBodyError,
+)
 
 _NUMBERS: Final = ("probability", "score", "propensity", "positive", "sought")
 _TEXTS: Final = ("group", "segment", "id")
@@ -53,6 +61,7 @@ class Parts:
         Raises:
             InputValueError: A column is missing, unknown or has a value that cannot be used; `where` names it.
             InputShapeError: Columns differ in length, or the file has no rows.
+            MalformedBodyError: A line is not valid CSV, or has more or fewer cells than the header.
         """
         columns = _npz(path) if path.suffix.lower() == ".npz" else _csv(path)
         _check_lengths(path, columns)
@@ -128,7 +137,7 @@ def _scored(columns: dict[str, npt.NDArray[Any]], seed: int) -> ScoredRows:
     if sought is not None:
         if "propensity" in columns:
             _check_certain(columns["propensity"], columns["sought"])
-        labelled &= sought  # a label that came unasked tests nothing
+        labelled &= sought  # a label that was not sought tests nothing
     group = np.random.default_rng((seed, 2)).integers(-(2**63), 2**63, size, dtype=np.int64)
     if "group" in columns:
         names, of = np.unique(columns["group"], return_inverse=True)
@@ -223,52 +232,38 @@ def _npz(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def _csv(path: Path) -> dict[str, npt.NDArray[Any]]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            lines = [line for line in csv.reader(file) if line]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputValueError(
-            f"{path} is not a valid CSV file: {error}",
-            where=str(path),
-            expected=f"a header with some of {', '.join(COLUMNS)}, and rows",
-        ) from error
-    header, lines = (lines[0], lines[1:]) if lines else ([], [])
+    from service.row_files.lines import CSV_TYPE, header_of, iterate_lines
+
+    with _named(path), path.open("rb") as stream:
+        header = header_of(stream)
     _check_names(path, header)
-    for name in header:
-        if header.count(name) > 1:
-            raise InputValueError(
-                f"{path}: the column {name!r} is there twice.",
-                where=name,
-                found=header,
-                expected="each column once",
-                remedy="Leave one of them out.",
-            )
-    for number, line in enumerate(lines, 2):
-        if len(line) != len(header):
-            raise InputShapeError(
-                f"{path}, line {number}: {len(line)} values.", where=f"line {number}", found=line, expected=header
-            )
-    columns = zip(*lines, strict=True) if lines else ([] for _ in header)
+    with _named(path), path.open("rb") as stream:
+        rows = [record.fields for record in iterate_lines(stream, CSV_TYPE, columns=header)]
+    columns = {name: [row.get(name, "") for row in rows] for name in header}
     return {
         name: _numbers(path, name, column) if name in _NUMBERS else np.array(column, dtype=np.str_)
-        for name, column in zip(header, columns, strict=True)
+        for name, column in columns.items()
     }
 
 
-def _numbers(path: Path, name: str, column: Sequence[str]) -> npt.NDArray[np.float64]:
-    empty = "-1" if name == "positive" else "nan"
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Name a file in errors about its content."""
     try:
-        return np.array([text or empty for text in column], dtype=np.float64)
+        yield
+    except OSError as error:
+        raise InputValueError(f"{path} cannot be read: {error.strerror}.", where=str(path)) from error
+    except InputError as error:
+        error.place = f"{path}, {error.where}"
+        raise
+
+
+def _numbers(path: Path, name: str, column: Sequence[str]) -> npt.NDArray[np.float64]:
+    empty = -1.0 if name == "positive" else np.nan
+    try:
+        return np.array([parse_number(text) if text else empty for text in column], dtype=np.float64)
     except ValueError:
-        row = next(row for row, text in enumerate(column) if text and not _is_number(text))
+        row = next(row for row, text in enumerate(column) if text and not is_number(text))
         raise InputValueError(
             f"{path}: {name!r} is not a number.", where=f"{name}, row {row + 1}", found=column[row], expected="a number"
         ) from None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -47,9 +47,9 @@ def prune(
 ) -> None:
     """Delete predictions older than an age, with their inputs and labels, and old labels without a prediction."""
     from service.state.database import Database, now_us
-    from service.state.partitions import DAY_US
     from service.state.retention import LOCK, count_older
     from service.state.retention import prune as delete_older
+    from service.times import DAY_US
 
     match = _AGE.fullmatch(older_than)
     if match is None:

@@ -21,7 +21,8 @@ def migrate(
 ) -> None:
     """Create the state, or update its schema, and make PostgreSQL's next partitions.
 
-    For services whose role may not: run it with the role that owns the tables, before an update and once a day.
+    Needed if the services' database role may not do this: run it as the owner of the tables, before an update and
+    once a day.
     """
     from service.state import migrating
     from service.state.database import Database

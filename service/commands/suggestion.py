@@ -100,14 +100,14 @@ def _share(share: float | None, reviews: int | None, day: int | None) -> float:
         return 0.02 if share is None else share
     if share is not None or reviews is None or day is None:
         raise ConfigurationError(
-            "Rows per day are two numbers, which replace the review share.",
+            "--reviews-per-day and --rows-per-day belong together and replace --review-share.",
             where="--reviews-per-day" if reviews is None else "--rows-per-day" if day is None else "--review-share",
             expected="--reviews-per-day and --rows-per-day together, without --review-share",
             remedy="For example: --reviews-per-day 500 --rows-per-day 20000",
         )
     if not 0 < reviews < day:
         raise ConfigurationError(
-            "People look at some of the rows of a day.",
+            "The reviews per day must be fewer than the rows per day.",
             where="--reviews-per-day",
             found=reviews,
             expected=f"1 to {day - 1}, fewer than --rows-per-day",

@@ -8,14 +8,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import signal
 import socket
 import sys
 
 import typer
 import uvicorn
 
-from service.commands.local import secrets_of
+from service.commands.local import exit_on_signals, secrets_of
 from service.commands.output import reporting
 from service.commands.process import application_of, run, uvicorn_options
 from service.settings import Settings
@@ -26,7 +25,7 @@ from service.workers.team import Team
 
 def main() -> None:
     """Serve until the supervisor asks for the end, or is gone."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    exit_on_signals()
     gc.disable()  # until the application is made
     _keep_to_oneself()
     control, connections = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -22,13 +22,20 @@ def audit_page(
     return page(
         request.scope,
         "audit.html",
-        entries=listed.items,
+        entries=[
+            (entry, {key: value for key, value in entry.detail.items() if _tells(value)}) for entry in listed.items
+        ],
         next=listed.next,
         model=model or None,
         models=[each.name for each in runtime.models.all() if by.reaches(each.name)],
         of_all=by.reaches(None),
         older=before is not None,
     )
+
+
+def _tells(value: Any) -> bool:
+    """Return whether a particular of an entry says anything: 0 does."""
+    return value is not False and value not in (None, "", {}, [])
 
 
 def add_to(router: APIRouter) -> None:

@@ -86,6 +86,7 @@ def case_page(
     """Show a case: what was predicted, from what, and the latest cases of its group."""
     by.require("review")
     found = operation.get_case(runtime, model, case)
+    ended_by_me = found.done_by == by.name
     picture = operation.picture_of(runtime, model, case) is not None
     columns = None if picture else _columns(found.inputs)
     return page(
@@ -94,14 +95,15 @@ def case_page(
         model=model.name,
         case=found,
         order=_order(order),
-        mine=found.claimed_by in (None, by.name) and found.assignee in (None, by.name),
+        mine=found.claimed_by == by.name if found.claimed_by else found.assignee in (None, by.name),
+        ended_by_me=ended_by_me,
         choices=_choices(found),
         others=_others(found),
         picture=picture,
         columns=columns,
         values=dict(columns or ()),
         labelled=_labelled(found),
-        undo=_undo(runtime, model, done, by),
+        undo=found if ended_by_me else _undo(runtime, model, done, by),
         keyed=_KEYS,
     )
 
@@ -129,11 +131,14 @@ async def take_next(request: Request, runtime: RuntimeDep, model: ModelDep, by: 
 
 
 async def label(request: Request, runtime: RuntimeDep, model: ModelDep, by: Caller, case: str) -> Response:
-    """Label a case and show the next one."""
+    """Label a case and show the next one; `again`, in the form of a case that has ended, corrects it and shows it."""
     by.require("review")
     fields = await forms.read(request)
     wanted = forms.body(CaseLabel, label=fields.get("label", ""), lease=_lease(fields))
-    await operation.label(runtime, model, case, wanted, by=by)
+    again = "again" in fields
+    await operation.label(runtime, model, case, wanted, by=by, again=again)
+    if again:
+        return forms.see(_address(model, case, fields))
     return await _next(runtime, model, by, fields, done=case)
 
 
@@ -142,7 +147,7 @@ async def skip(request: Request, runtime: RuntimeDep, model: ModelDep, by: Calle
     by.require("review")
     fields = await forms.read(request)
     wanted = forms.body(CaseSkip, reason=fields.get("reason", ""), lease=_lease(fields))
-    await run_in_threadpool(operation.skip, runtime, model, case, wanted, by=by)
+    await run_in_threadpool(operation.skip, runtime, model, case, wanted, by=by, again=False)
     return await _next(runtime, model, by, fields, done=case)
 
 
@@ -153,7 +158,8 @@ async def undo(request: Request, runtime: RuntimeDep, model: ModelDep, by: Calle
 
     def reopen() -> None:
         operation.release(runtime, model, case, CaseRelease(), by=by)
-        operation.claim(runtime, model, case, CaseClaim(), by=by)
+        with suppress(CaseStateError):  # it may be reserved for another person
+            operation.claim(runtime, model, case, CaseClaim(), by=by)
         _leave(runtime, model, fields.get("leave"), by)
 
     await run_in_threadpool(reopen)
@@ -173,7 +179,7 @@ async def release(request: Request, runtime: RuntimeDep, model: ModelDep, by: Ca
     by.require("review")
     fields = await forms.read(request)
     wanted = forms.body(CaseRelease, lease=_lease(fields))
-    await run_in_threadpool(operation.release, runtime, model, case, wanted, by=by)
+    await run_in_threadpool(operation.release, runtime, model, case, wanted, by=by, again=False)
     return forms.see(_address(model, None, fields))
 
 
@@ -182,7 +188,7 @@ async def assign(request: Request, runtime: RuntimeDep, model: ModelDep, by: Cal
     by.require("review")
     fields = await forms.read(request)
     wanted = forms.body(CaseAssign, to=fields.get("to"))
-    await run_in_threadpool(operation.assign, runtime, model, case, wanted)
+    await run_in_threadpool(operation.assign, runtime, model, case, wanted, by=by)
     return forms.see(_address(model, case, fields))
 
 

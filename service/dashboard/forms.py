@@ -12,10 +12,11 @@ from starlette.responses import RedirectResponse
 
 from candor.contract.documents import Body
 from service.dashboard.session import LONGEST_PATH, Visit
-from service.errors import EpochRequiredError, ForbiddenError, InputValueError, MalformedBodyError
+from service.errors import EpochRequiredError, ForbiddenError, MalformedBodyError
 from service.places import in_header
 from service.rest.bodies import Scope, header
-from service.rest.dependencies import expected_epoch
+from service.rest.dependencies import epoch_of
+from service.rest.problems import invalid
 
 FORM_BYTES: Final = 16 * 1024
 """Maximum size of a form."""
@@ -74,26 +75,24 @@ def epoch(fields: dict[str, str]) -> int:
 
     Raises:
         EpochRequiredError: It is missing.
-        EpochStaleError: It is not an epoch.
+        InputValueError: It is not an epoch.
     """
     if "epoch" not in fields:
         raise EpochRequiredError("The form lacks the epoch.", where="epoch", remedy="Open the page again.")
-    return expected_epoch(fields["epoch"])
+    return epoch_of(fields["epoch"])
 
 
 def body(kind: type[B], **fields: object) -> B:
     """Return a request of the contract, as operations take it.
 
     Raises:
-        InputValueError: A field is not what it should be.
+        InputError: A field is not what it should be.
     """
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
         first = error.errors()[0]
-        raise InputValueError(
-            f"{first['msg']}.", where="/".join(str(part) for part in first["loc"]), found=str(first["input"])[:200]
-        ) from None
+        raise invalid({**first, "loc": ("form", *first["loc"])}) from None
 
 
 def inside(path: str | None) -> str:

@@ -65,7 +65,8 @@ async def arrive(request: Request) -> Response:
     try:
         session, to = await sessions.arrive(request.scope, request.query_params)
     except UnauthenticatedError as error:
-        response = _form(request, "/dashboard", f"{error} Found: {error.found}. {error.remedy}", 401)
+        why = f"{error} Found: {error.found}. Expected: {error.expected}. {error.remedy}"
+        response = _form(request, "/dashboard", why, 401)
     except ForbiddenError as error:
         response = _form(request, "/dashboard", f"{error} {error.remedy}", 403)
     except ProviderUnavailableError as error:

@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from service.dashboard import words
+from service.dashboard.forms import inside
 from service.dashboard.session import Visit
 from service.errors import CandorError, EpochStaleError, NotFoundError, UnauthenticatedError
 from service.operations.principal import LOCAL_ADMINISTRATOR, Principal
@@ -41,7 +42,6 @@ def page(scope: Scope, template: str, *, status: int = 200, **content: Any) -> H
     """
     visit: Visit = scope["visit"]
     principal: Principal | None = scope.get("principal")
-    query = scope.get("query_string", b"").decode("latin-1")
     text = (
         _environment()
         .get_template(template)
@@ -52,8 +52,9 @@ def page(scope: Scope, template: str, *, status: int = 200, **content: Any) -> H
             keyless=principal == LOCAL_ADMINISTRATOR,
             here=scope["path"],
             own=quote(scope["path"]),
-            address=quote(scope["path"]) + (f"?{query}" if query else ""),
-            notice=NOTICES.get(_parameter(query, "notice")),
+            address=_address(scope),
+            back=_back(scope),
+            notice=NOTICES.get(_parameter(_query(scope), "notice")),
             **content,
         )
     )
@@ -63,7 +64,7 @@ def page(scope: Scope, template: str, *, status: int = 200, **content: Any) -> H
 def problem(scope: Scope, error: CandorError, status: int, headers: dict[str, str]) -> Response:
     """Return an error as a page that says what to do; without a session, redirect to the login."""
     if isinstance(error, UnauthenticatedError):
-        to = f"/dashboard/login?next={quote(scope['path'])}" if scope["method"] == "GET" else "/dashboard/login"
+        to = f"/dashboard/login?next={quote(_address(scope))}" if scope["method"] == "GET" else "/dashboard/login"
         if header(scope, b"hx-request") is not None:  # a script would put the login page into the middle of this one
             return Response(status_code=status, headers={"hx-redirect": to})
         return RedirectResponse(to, 303)
@@ -80,9 +81,12 @@ def problem(scope: Scope, error: CandorError, status: int, headers: dict[str, st
     return response
 
 
-def blank(scope: Scope, status: int, heading: str) -> Response:
+def blank(scope: Scope, status: int, heading: str, headers: dict[str, str]) -> Response:
     """Return an error page with its status only."""
-    return page(scope, "problem.html", status=status, error=None, heading=heading, moved=False, missing=status == 404)
+    content = {"error": None, "heading": heading, "moved": False, "missing": status == 404}
+    response = page(scope, "problem.html", status=status, **content)
+    response.headers.update(headers)
+    return response
 
 
 @cache
@@ -134,6 +138,21 @@ def _environment() -> Environment:
     environment.filters["part"] = lambda text: quote(str(text), safe="")
     environment.globals.update(asset=asset_address, version=VERSION, words=words)
     return environment
+
+
+def _address(scope: Scope) -> str:
+    query = _query(scope)
+    return quote(scope["path"]) + (f"?{query}" if query else "")
+
+
+def _back(scope: Scope) -> str:
+    """Return the page that a request came from, the front page if that is not known."""
+    return inside("/" + (header(scope, b"referer") or "").partition("://")[2].partition("/")[2])
+
+
+def _query(scope: Scope) -> str:
+    query: bytes = scope.get("query_string", b"")
+    return query.decode("latin-1")
 
 
 def _parameter(query: str, name: str) -> str:

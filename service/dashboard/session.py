@@ -48,7 +48,7 @@ _MINUTE_S = 60.0
 _MOST_COUNTED = 10_000
 _LOGIN = re.compile(rf"(?P<at>[0-9]{{1,12}})\.[\w-]{{43}}\.(?P<to>[\w%.~-]{{1,{LONGEST_PATH}}})", re.ASCII)
 _SESSION = re.compile(r"[\w-]{43}", re.ASCII)
-_POLLING = ("live", "job")  # parts of pages that reload themselves: nobody has to be there
+_POLLING = ("live", "job")  # parts of pages that reload themselves, also when nobody looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class Sessions:
     def _people(self) -> People:
         if self.people is None:
             raise UnauthenticatedError(
-                "Nobody can log in through an identity provider here.",
+                "This service has no login through an identity provider.",
                 expected="CANDOR_OIDC_CLIENT_ID",
                 remedy="Log in with an API key.",
             )

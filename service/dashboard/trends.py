@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 
-from candor.contract.monitoring import Monitoring
+from candor.contract.monitoring import FEWEST_DELAYS, Monitoring
 from candor.contract.policies import TOP
 from service.dashboard.charts.curves import arrivals, precision_recall
 from service.dashboard.charts.indices import indices
@@ -59,6 +59,7 @@ def trends_page(
         thresholds=_thresholds(found),
         drift=_drift(told),
         delays=_delays(told),
+        fewest=FEWEST_DELAYS,
     )
 
 

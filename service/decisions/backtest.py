@@ -18,13 +18,14 @@ from candor.contract.backtests import BacktestedOutcome, OtherThreshold, Weighte
 from candor.contract.conditions import REVIEW, Costs
 from candor.contract.policies import TOP, Policy
 from service.decisions.amounts import values
-from service.decisions.mean_bounds import interval
+from service.decisions.mean_bounds import interval, upper_bound
 from service.decisions.rows import ScoredRows
+from service.times import DAY_US
 
 LARGEST_WEIGHT: Final = 200.0
 FEWEST_GROUPS: Final = 25
 _POINTS: Final = 20
-_DAY_US: Final = 86_400_000_000
+_MISSED: Final = 0.05
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -79,15 +80,35 @@ class Judged:
     def _group(self) -> NDArray[np.intp]:
         return np.unique(self.rows.group[self.speaks], return_inverse=True)[1]
 
-    def total(self, value: Floats, most: float = math.inf) -> WeightedEstimate:
-        """Return the sum of a value of at most `most` over the identified rows."""
-        return self.mean(value, np.ones(len(self.rows)), float(self.identified.sum()), most)
+    def total(self, value: Floats, counts: Mask, most: float = math.inf) -> WeightedEstimate:
+        """Return the sum of a value of at most `most` over the identified rows that count."""
+        return self._mean(value, counts, np.ones(len(self.rows)), float(self.identified.sum()), most)
 
-    def mean(self, value: Floats, of: Floats, times: float = 1.0, most: float = math.inf) -> WeightedEstimate:
-        """Return the weighted mean of a value of at most `most` over the rows where `of` is 1, times a number."""
+    def share(self, counts: Mask, of: Floats) -> WeightedEstimate:
+        """Return the share of rows that count among those where `of` is 1."""
+        found, others = (self._mean(of, which, of, most=1.0) for which in (counts, ~counts))
+        if found.interval is None or others.interval is None:
+            return found
+        return WeightedEstimate(value=found.value, interval=(1.0 - others.interval[1], found.interval[1]))
+
+    def _mean(
+        self, value: Floats, counts: Mask, of: Floats, times: float = 1.0, most: float = math.inf
+    ) -> WeightedEstimate:
+        """Return the weighted mean of a value, 0 for rows that do not count, over the rows where `of` is 1.
+
+        A few large values or weights can decide it, and where none of them counts, the others do not show it. So the
+        upper end adds a group: the one with the largest sum if all its rows counted.
+
+        Args:
+            value: Value of each of N rows, in [0, `most`].
+            counts: Which rows count, (N,).
+            of: 1 for rows of the mean, 0 for others, or a probability, (N,).
+            times: Number to multiply the mean with.
+            most: Largest value.
+        """
         weight = self.weight[self.speaks]
-        columns = (weight * column[self.speaks] for column in (value * of, of))
-        sums, sizes = (np.bincount(self._group, column).astype(np.float64) for column in columns)
+        columns = (weight * column[self.speaks] for column in (value * counts, of, value))
+        sums, sizes, largest = (np.bincount(self._group, column).astype(np.float64) for column in columns)
         if not sizes.sum():
             return WeightedEstimate(value=None, interval=None)
         found = float(sums.sum() / sizes.sum())
@@ -95,15 +116,16 @@ class Judged:
         if filled.sum() < FEWEST_GROUPS or not np.ptp(sums[filled] / sizes[filled]):
             return WeightedEstimate(value=found * times, interval=None)
         low, high = (float(end) for end in interval(sums[filled], sizes[filled]))
+        high = max(high, float(upper_bound(sums[filled], sizes[filled], largest.max(), _MISSED / 2)))
         return WeightedEstimate(value=found * times, interval=(max(0.0, low) * times, min(most, high) * times))
 
     def taken(self, taken: Mask | Floats) -> dict[str, WeightedEstimate]:
         """Return what is caught, how precisely, and what that prevents, if rows are taken with some probability."""
-        hit = (taken * self.rows.positive).astype(np.float64)
+        of, positive = np.asarray(taken, np.float64), self.rows.positive
         return {
-            "caught": self.total(hit, most=1.0),
-            "precision": self.mean(self.rows.positive.astype(np.float64), taken.astype(np.float64), most=1.0),
-            "prevented": self.total(hit * self.amount),
+            "caught": self.total(of, positive, most=1.0),
+            "precision": self.share(positive, of),
+            "prevented": self.total(of * self.amount, positive),
         }
 
 
@@ -127,12 +149,12 @@ def outcome(
     left = actions == last
     stopped = known & ~left
     taken = np.where(actions == REVIEW, stopped if seen is None else stopped * seen, stopped).astype(np.float64)
-    missed = (known - taken) * judged.rows.positive
+    passed = known - taken
     names, counts = np.unique(actions[known].astype(str), return_counts=True)
     return BacktestedOutcome(
         actions=dict(zip(names.tolist(), counts.tolist(), strict=True)),
-        missed=judged.total(missed, most=1.0),
-        lost=judged.total(missed * judged.amount),
+        missed=judged.total(passed, judged.rows.positive, most=1.0),
+        lost=judged.total(passed * judged.amount, judged.rows.positive),
         friction=_friction(judged, actions, stopped, costs, seen),
         **judged.taken(taken),
     )
@@ -144,7 +166,7 @@ def days_of(predicted_at: NDArray[np.int64]) -> float:
     Predictions of one moment tell nothing about the traffic: they stand for a day, as a daily batch does.
     """
     span = float(np.ptp(predicted_at)) if len(predicted_at) else 0.0
-    return span * len(predicted_at) / (len(predicted_at) - 1) / _DAY_US if span else 1.0
+    return span * len(predicted_at) / (len(predicted_at) - 1) / DAY_US if span else 1.0
 
 
 def seen_by_people(policy: Policy, judged: Judged, actions: NDArray[np.object_], days: float) -> Floats | None:
@@ -184,10 +206,10 @@ def _friction(
         return WeightedEstimate(value=None, interval=None)
     false_positive, _, review = costs.expressions
     reviewed = actions == REVIEW  # a person finds out: no false alarm, and free unless the policy says otherwise
-    spent = np.where(stopped & ~reviewed & ~judged.rows.positive, values(false_positive, judged.amount), 0.0)
+    spent = np.where(stopped & ~reviewed, values(false_positive, judged.amount), 0.0)
     if review is not None:
         spent = np.where(reviewed, values(review, judged.amount) * (1.0 if seen is None else seen), spent)
-    return judged.total(spent)
+    return judged.total(spent, reviewed | ~judged.rows.positive)
 
 
 def lower_thresholds(judged: Judged) -> tuple[OtherThreshold, ...]:

@@ -64,7 +64,7 @@ def hedged(
     goal = -np.log(level) if level > 0 else np.inf
     capital, shown = np.zeros(len(limit)), np.zeros(len(limit), np.bool_)
     variance = tolerance * (1.0 - tolerance) * size
-    # No bet exceeds 1/limit, so the last groups could not win what is missing: the option ends before them.
+    # No bet exceeds 1/limit, so the last groups cannot win the missing capital: the option ends before them.
     left = groups - _EARLY * goal * limit / variance
     deviation = np.sqrt(variance * alike)
     largest = 1.0 / ((1.0 - tolerance) * limit)

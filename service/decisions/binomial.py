@@ -110,8 +110,8 @@ def lower_share(count: int, of: int, level: float) -> float:
     return float(scipy.special.betaincinv(count, of - count + 1.0, level)) if count else 0.0
 
 
-def share_interval(hits: NDArray[np.bool_], group: NDArray[np.intp], level: float = 0.05) -> tuple[float, float]:
-    """Return a two-sided interval of a share among grouped rows: Clopper and Pearson's, with the effective rows.
+def share_interval(hits: NDArray[np.bool_], group: NDArray[np.intp]) -> tuple[float, float]:
+    """Return a two-sided 95 % interval of a share among grouped rows: Clopper and Pearson's, with the effective rows.
 
     The effective number of rows is the number of independent rows with the same variance as the groups' sums, at most
     the number of rows. If all rows are hits, or none is, it is the number of groups.
@@ -119,7 +119,6 @@ def share_interval(hits: NDArray[np.bool_], group: NDArray[np.intp], level: floa
     Args:
         hits: Whether each row has the property, shape (N,), N ≥ 1.
         group: Group numbers, from 0, shape (N,).
-        level: One minus the coverage.
 
     References:
         Korn, E. L. and Graubard, B. I. (1998). Confidence intervals for proportions with small expected number of
@@ -134,18 +133,18 @@ def share_interval(hits: NDArray[np.bool_], group: NDArray[np.intp], level: floa
     """
     rows = np.bincount(group)
     rows = rows[rows > 0]
-    groups, share = len(rows), float(hits.mean())
+    groups, share, tail = len(rows), float(hits.mean()), 0.025
     effective = float(groups)
     if 0 < share < 1:
         pulls = np.bincount(group, hits - share)
         variance = float(pulls @ pulls) / len(hits) ** 2 * groups / max(groups - 1, 1)
         quantiles = (
-            float(scipy.special.ndtri(1 - level / 2)),
-            float(scipy.special.stdtrit(max(groups - 1, 1), 1 - level / 2)),
+            float(scipy.special.ndtri(1 - tail)),
+            float(scipy.special.stdtrit(max(groups - 1, 1), 1 - tail)),
         )
         effective = share * (1 - share) / variance * (quantiles[0] / quantiles[1]) ** 2 if variance > 0 else 1.0
         effective = min(effective, float(len(hits)))
     found = share * effective
-    low = float(scipy.special.betaincinv(found, effective - found + 1, level / 2)) if share > 0 else 0.0
-    high = float(scipy.special.betaincinv(found + 1, effective - found, 1 - level / 2)) if share < 1 else 1.0
+    low = float(scipy.special.betaincinv(found, effective - found + 1, tail)) if share > 0 else 0.0
+    high = float(scipy.special.betaincinv(found + 1, effective - found, 1 - tail)) if share < 1 else 1.0
     return low, high

@@ -114,10 +114,10 @@ def solve(
             of_rows_per_day(policy, rows_per_day), fit, certify, shown, seed, kept_bands(keep), stays or {}
         )
         return SolvedPolicy(policy, version, bands, _uncertified(bands))
-    segments = {}
+    segments, among = {}, shown.among(policy, certify.segment)
     for value in policy.segments.values:
         time.sleep(_TURN_S)
-        of_it = replace(shown, segment=value)
+        of_it = replace(among, segment=value)
         rows = fit.of_segment(value), certify.of_segment(value)
         bands = _solve_part(policy, *rows, of_it, seed, kept_bands(keep, value), stays or {})
         segments[value] = SolvedSegment(bands=bands, certified=not _uncertified(bands))
@@ -195,14 +195,14 @@ def _test(
     # From the safest candidate to the boldest: loosest first for a recall.
     order = np.arange(points)[::-1] if metric == "recall" else np.arange(points)
     if isinstance(sample, Clustered):
-        first = (once or shown.fresh) and shown.windows == 1
+        first = shown.unseen(certify)
         test, level = (sample.walk, share) if first else (sample.band, share / BAND_POINTS)
         closest, chosen = test(metric, order, tolerance, share)
         at = int(order[chosen if chosen >= 0 else closest])
         return sample.outcome(metric, grid, at, tolerance, level, share, succeeded=chosen >= 0, alone=first)
     counts = sample.count(metric)
     n, errors = shown.wrong.worst(metric, counts.n[order], counts.errors[order], tolerance)
-    if (once or shown.fresh) and shown.windows == 1:
+    if shown.unseen(certify):
         level = share
         closest = _start(grid, sample, metric, tolerance, level, shown.wrong)
         chosen = int(walk(n, errors, closest, tolerance, level))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from candor.contract.certificates import Basis, Certificate, Threshold
 from candor.contract.conditions import Condition, Metric, Per
@@ -15,9 +16,7 @@ from service.decisions.rows import ScoredRows
 from service.decisions.wrong_labels import ALL_RIGHT, WrongLabels
 from service.errors import PolicyError
 from service.places import in_body
-from service.times import iso
-
-_DAY_US: Final = 86_400_000_000
+from service.times import DAY_US, iso
 
 MAX_MISSING_SHARE: Final = 0.05
 """Largest share of missing labels at which labels can certify."""
@@ -64,6 +63,7 @@ class Shown:
         windows: Number of windows that this one counts as the best of, see `windows`; 1 if a rule chose it.
         spent: Number of this look among those of its year, at any rows of this kind.
         wrong: Labels of all of them, whatever their segment, that may be wrong.
+        choices: Segments among which each that the policy names counts as the best.
     """
 
     look: int
@@ -75,13 +75,25 @@ class Shown:
     windows: float = 1.0
     spent: int = 1
     wrong: WrongLabels = ALL_RIGHT
+    choices: float = 1.0
+
+    def unseen(self, certify: Certify) -> bool:
+        """Return whether no promise can have been chosen with these rows in view."""
+        return (certify.looks == "once" or self.fresh) and self.windows == 1
+
+    def among(self, policy: Policy, segments: NDArray[Any]) -> Shown:
+        """Return the rows with the choices of a policy's segments, among certify rows of these segments, shape (N,)."""
+        if policy.segments is None or self.unseen(policy.certify):
+            return self
+        found = len(set(segments.tolist()) - {None, ""})
+        return replace(self, choices=max(1.0, found / len(policy.segments.values)))
 
     def divisor(self, certify: Certify) -> float:
         """Return by how much a promise's part of delta is divided at this look."""
         if certify.looks == "once":
             return self.windows
         place = max(self.look, self.spent) if certify.horizon == "year" else self.look
-        return self.windows * place * (place + 1)
+        return self.windows * self.choices * place * (place + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +169,7 @@ def counted(certify: ScoredRows, metric: Metric, outcome: Outcome, shown: Shown)
     worth = np.cumsum(1 / rows.propensity[order])[::-1] * lowest
     order = order[::-1]
     best = int(worth.argmax())
-    day = -(-int(rows.predicted_at[order[best]]) // _DAY_US) * _DAY_US  # a window of whole days costs nothing
+    day = -(-int(rows.predicted_at[order[best]]) // DAY_US) * DAY_US  # a window of whole days costs nothing
     later = int(np.searchsorted(rows.predicted_at[order], day))
     if shown.basis != "traffic" or later == len(rows) or worth[later] < 2 * worth[0]:
         return said
@@ -194,8 +206,8 @@ def objection(
     if policy.certify.looks == "once" and shown.look > 1:
         if shown.fresh:
             return (
-                f"looks is once, but another policy for the same class was solved on these rows just before (look "
-                f"{shown.look}): of policies that are solved together, only the first can use once"
+                f"looks is once, but another policy for the same class, or with sets, was solved on these rows just "
+                f"before (look {shown.look}): of policies that are solved together, only the first can use once"
             )
         return f"looks is once, but these rows were shown before (look {shown.look}): only new rows can certify"
     if metric != "flag_rate" and (reason := too_few_arrived(missing)) is not None:

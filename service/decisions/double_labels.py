@@ -1,11 +1,11 @@
 """How often labels are wrong, judged from rows that two people or sources labelled.
 
 Assume that two labels of a row are given independently of each other, with probabilities a_k and b_k of the classes k,
-and that on every row the right class is the one that the first most probably gives. Then they agree with probability
-Σ a_k b_k ≤ max a_k, which is the probability that the first is right; so they differ at least as often as it is wrong,
-whatever the second is, for any number of classes. The share of rows whose labels differ bounds the rate of wrong
-labels, however difficult the rows are; the exact bound of the one is one of the other. With two classes, the assumption
-is that a label is at least as likely right as wrong.
+and that on every row the right class is the most probable one of the first label. Then they agree with probability
+Σ a_k b_k ≤ max a_k, which is the probability that the first is right. So they differ at least as often as the first is
+wrong, whatever the second is, for any number of classes. Hence the share of rows whose labels differ bounds the rate of
+wrong labels, however difficult the rows are, and an exact upper bound of that share is one of that rate. With two
+classes, the assumption is that a label is at least as likely right as wrong.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ The losses of both sides are compared row by row, and the verdict uses one-sided
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,22 @@ MIN_ROWS: Final = 25
 """Minimum number of groups with a row of the rarer class (two classes), or with a wrong active label (more)."""
 
 
+class Potential(NamedTuple):
+    """What a candidate could cost in a group whose labels are the worst.
+
+    Attributes:
+        nll: Largest difference of any group, in log loss.
+        brier: Largest difference of any group, in Brier score.
+        rows: Rows of the group with the largest difference in log loss.
+        of: Rows among which it was found.
+    """
+
+    nll: float = 0.0
+    brier: float = 0.0
+    rows: int = 0
+    of: int = 0
+
+
 def compare(
     candidate: NDArray[np.floating[Any]],
     active: NDArray[np.floating[Any]],
@@ -35,7 +51,7 @@ def compare(
     brier_margin: float = 0.001,
     propensity: NDArray[np.float64] | None = None,
     traffic: tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]] | None = None,
-    elsewhere: tuple[float, float] = (0.0, 0.0),
+    elsewhere: Potential | None = None,
     seed: int = 0,
 ) -> Gate:
     """Return the verdict on a candidate, compared with the active revision on gate rows.
@@ -55,7 +71,7 @@ def compare(
             propensity are excluded, and the others thinned to the smallest one. None if every label was sought.
         traffic: Probabilities (candidate, active) on other recent rows, each of shape (M, K), without labels. Their
             worst possible labels show harm in regions that the gate rows miss.
-        elsewhere: The same of rows with other roles, from `potential`.
+        elsewhere: The same of rows with other roles, from `potential`; None without such rows.
         seed: Seed of the thinning; fixed before any label is seen.
 
     Returns:
@@ -93,18 +109,18 @@ def compare(
         )
     level = alpha / (attempt * (attempt + 1))
     new, old = _mixed(candidate), _mixed(active)
-    nll_worst, brier_worst = _log_worst(new, old), _brier_worst(new, old)
+    found = [potential(candidate, active, group)] + ([] if elsewhere is None else [elsewhere])
     if traffic is not None:
-        found = potential(*traffic, np.arange(len(traffic[0])))
-        elsewhere = max(elsewhere[0], found[0]), max(elsewhere[1], found[1])
+        found.append(potential(*traffic, np.arange(len(traffic[0]))))
+    worst = max(found, key=lambda one: one.nll)
     rows = np.arange(len(labels))
     nll_losses = -np.log(new[rows, labels]), -np.log(old[rows, labels])
     brier_losses = _brier(new, labels), _brier(old, labels)
-    nll = _compare(*nll_losses, nll_worst, elsewhere[0], group, level, 0.0 if mode == "superior" else margin)
-    brier = _compare(*brier_losses, brier_worst, elsewhere[1], group, level, brier_margin)
+    nll = _compare(*nll_losses, worst.nll, group, level, 0.0 if mode == "superior" else margin)
+    brier = _compare(*brier_losses, max(one.brier for one in found), group, level, brier_margin)
     binary = new.shape[1] == 2
     rare = labels == np.bincount(labels, minlength=2).argmin() if binary else labels != active.argmax(axis=1)
-    objection = _objection(len(np.unique(group[rare])), binary, nll, brier)
+    objection = _objection(len(np.unique(group[rare])), binary, nll, brier, worst)
     return Gate(
         mode=mode,
         passed=objection is None,
@@ -129,7 +145,7 @@ def compare(
 
 def potential(
     candidate: NDArray[np.floating[Any]], active: NDArray[np.floating[Any]], groups: NDArray[np.int64]
-) -> tuple[float, float]:
+) -> Potential:
     """Return the largest difference of any group, in log loss and in Brier score, if its labels were the worst.
 
     Args:
@@ -139,17 +155,15 @@ def potential(
 
     Example:
         >>> certain, undecided = np.array([[1.0, 0.0]]), np.array([[0.5, 0.5]])
-        >>> nll, brier = potential(certain, undecided, np.array([0]))
-        >>> round(nll, 1), round(brier, 1)
-        (9.2, 1.5)
+        >>> found = potential(certain, undecided, np.array([0]))
+        >>> round(found.nll, 1), round(found.brier, 1), found.rows
+        (9.2, 1.5, 1)
     """
     if not len(groups):
-        return 0.0, 0.0
+        return Potential()
     new, old, group = _mixed(candidate), _mixed(active), np.unique(groups, return_inverse=True)[1]
-    nll, brier = (
-        float(np.bincount(group, np.maximum(worst(new, old), 0.0)).max()) for worst in (_log_worst, _brier_worst)
-    )
-    return nll, brier
+    nll, brier = (np.bincount(group, np.maximum(worst(new, old), 0.0)) for worst in (_log_worst, _brier_worst))
+    return Potential(float(nll.max()), float(brier.max()), int(np.bincount(group)[nll.argmax()]), len(group))
 
 
 def even_sample(propensity: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
@@ -171,15 +185,13 @@ def even_sample(propensity: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
 def _compare(
     after: NDArray[np.float64],
     before: NDArray[np.float64],
-    worst: NDArray[np.float64],
-    elsewhere: float,
+    worst: float,
     group: NDArray[np.intp],
     level: float,
     margin: float,
 ) -> Comparison:
     sizes = np.bincount(group).astype(np.float64)
     sums = np.bincount(group, after - before).astype(np.float64)
-    potential = np.asarray(max(elsewhere, np.bincount(group, np.maximum(worst, 0.0)).max()), dtype=np.float64)
     sides = [np.bincount(group, side).astype(np.float64) for side in (before, after)]
     intervals = [(float(low), float(high)) for low, high in (interval(each, sizes) for each in (*sides, sums))]
     return Comparison(
@@ -189,7 +201,7 @@ def _compare(
         interval_before=intervals[0],
         interval_after=intervals[1],
         interval=intervals[2],
-        upper=float(upper_bound(sums, sizes, potential, level)),
+        upper=float(upper_bound(sums, sizes, np.asarray(worst, dtype=np.float64), level)),
         margin=margin,
     )
 
@@ -217,7 +229,7 @@ def _brier_worst(new: NDArray[np.float64], old: NDArray[np.float64]) -> NDArray[
     return worst
 
 
-def _objection(evidence: int, binary: bool, nll: Comparison, brier: Comparison) -> str | None:
+def _objection(evidence: int, binary: bool, nll: Comparison, brier: Comparison, worst: Potential) -> str | None:
     """Return why the candidate does not pass; None if it passes."""
     if evidence < MIN_ROWS:
         what = "with a row of the rarer class" if binary else "with a row that the active revision gets wrong"
@@ -230,14 +242,28 @@ def _objection(evidence: int, binary: bool, nll: Comparison, brier: Comparison) 
         goal = f"the tolerated {nll.margin:g}" if nll.margin else "0"
         return (
             f"Not shown to be {'harmless' if nll.margin else 'better'}: log loss changes by {nll.difference:+.4f} "
-            f"nats, but its upper bound {nll.upper:+.4f} is not below {goal}."
+            f"nats, but its upper bound {nll.upper:+.4f} is not below {goal}.{_stricter(nll, worst)}"
         )
     if brier.upper >= brier.margin:
         return (
             f"Not shown to be harmless: the Brier score changes by {brier.difference:+.4f}, "
             f"but its upper bound {brier.upper:+.4f} is not below the tolerated {brier.margin:g}."
+            f"{_stricter(brier, worst)}"
         )
     return None
+
+
+def _stricter(comparison: Comparison, worst: Potential) -> str:
+    """Return why the bound is not below the margin although the 95 % interval is; empty otherwise."""
+    if comparison.interval[1] >= comparison.margin:
+        return ""
+    said = " The 95 % interval is below it, but the bound also counts one group with its worst possible labels:"
+    if worst.rows < 2:
+        return f"{said} here a group of one row. Label more rows."
+    return (
+        f"{said} here a group of {worst.rows:,} rows, {worst.rows / worst.of:.1%} of the {worst.of:,} rows read with "
+        "it. Label these rows, send `groups` so that unrelated rows are not one group, or narrow the window."
+    )
 
 
 def _approval(nll: Comparison) -> str:

@@ -13,11 +13,14 @@ import numpy as np
 
 from candor.contract.conditions import Condition, Metric
 from candor.contract.policies import TOP, Policy
+from service.decisions.binomial import labels_needed
 from service.decisions.claims import DENOMINATORS
 from service.decisions.counting import Counts, Sample
 from service.decisions.grid import Grid, make_grid, pairs
+from service.decisions.levels import level_of
 from service.decisions.per_day import of_rows_per_day
 from service.decisions.rows import ScoredRows
+from service.decisions.sequence import BAND_POINTS
 from service.decisions.wrong_labels import WrongLabels
 
 
@@ -63,12 +66,12 @@ def lint(
         >>> from service.decisions.policy import parse_policy
         >>> bands = [{"action": "accept", "when": {"min_precision": 0.95}}, {"action": "review"}]
         >>> policy = parse_policy({"id": "p", "bands": bands, "explore": {"share": 0.01, "actions": ["accept"]}})
-        >>> print(lint(policy)[0].message)
-        At least 72 labelled rows at or above the threshold certify this, if none of them is an error.
+        >>> lint(policy)[0].message.partition(",")[0]
+        'At least 72 labelled rows at or above the threshold certify this at a first look'
     """
     policy = of_rows_per_day(policy, None)
     findings = [*_unreachable(policy, classes), *_needs(policy), *_unexplored(policy), *_unkept(policy, classes)]
-    findings += _unsampled(policy)
+    findings += [*_unsampled(policy), *_needs_of_sets(policy, classes)]
     if fit is not None and policy.segments is not None and not set(fit.segment.tolist()) - {None, ""}:
         findings += _nameless()
     elif fit is not None:
@@ -119,15 +122,30 @@ def _unkept(policy: Policy, classes: int | None) -> Iterator[Finding]:
 
 
 def _needs(policy: Policy) -> Iterator[Finding]:
-    """Report how many labels each promise needs at the first look."""
+    """Report how many labels each promise needs at the first look, and at the second one at the same rows."""
     for index, when in policy.promises():
-        needed = _needed(policy, index)
         of = "" if policy.segments is None else " of each segment"
+        later = ""
+        if policy.certify.looks != "once":
+            later = f"; at a second look at the same rows, {_needed(policy, index, _level(policy, 2) / BAND_POINTS)}"
         yield Finding(
             "note",
             _where(index, when),
-            f"At least {needed} {_labels(when)}{of} certify this, if none of them is an error.",
+            f"At least {_needed(policy, index, _level(policy))} {_labels(when)}{of} certify this at a first look, if "
+            f"none of them is an error{later}.",
         )
+
+
+def _needs_of_sets(policy: Policy, classes: int | None) -> Iterator[Finding]:
+    """Report how many labels prediction sets need at the first look."""
+    wanted = policy.set
+    if wanted is None or (wanted.per_class and classes is None):
+        return
+    each = " of each class" if wanted.per_class else ""
+    each += "" if policy.segments is None else " in each segment"
+    level = _level(policy) / (classes if wanted.per_class and classes is not None else 1)
+    needed = labels_needed(0, 0, 1.0 - wanted.coverage, level)
+    yield Finding("note", "/set", f"At least {needed} labelled rows{each} certify the sets at a first look.")
 
 
 def _unsampled(policy: Policy) -> Iterator[Finding]:
@@ -203,7 +221,7 @@ def _never(policy: Policy, index: int, when: Condition, counts: Counts, scale: f
         yield Finding("problem", where, f"The fit rows{of} contain no {_labels(when)}.", "Label some.")
         return
     rates = np.where(known, counts.known_errors / np.maximum(counts.known, 1), 1.0)
-    needed = _needed(policy, index)
+    needed = _needed(policy, index, _level(policy))
     if rates.min() > tolerance:
         best = 1 - rates.min() if when.at_least else rates.min()
         yield Finding(
@@ -263,16 +281,17 @@ def _last_at_or_above(grid: Grid, probability: float) -> int | None:
     return int(places[-1]) if len(places) else None
 
 
-def _needed(policy: Policy, index: int) -> int:
-    """Return the fewest labels that show a promise at the first look."""
+def _needed(policy: Policy, index: int, level: float) -> int:
+    """Return the fewest labels that show a promise at a level."""
     when, wrong = policy.condition(index), WrongLabels(policy.certify.wrong_labels or 0.0)
     assert when is not None and when.metric is not None  # noqa: S101, PT018 — it is a promise
-    return wrong.needed(when.metric, 0, 0, policy.tolerance(index), _level(policy))
+    return wrong.needed(when.metric, 0, 0, policy.tolerance(index), level)
 
 
-def _level(policy: Policy) -> float:
+def _level(policy: Policy, look: int = 1) -> float:
+    """Return the part of delta that a promise has at a look."""
     share = policy.certify.for_looks / policy.claims
-    return share if policy.certify.looks == "once" else share / 2
+    return share if policy.certify.looks == "once" else level_of(share, look)
 
 
 def _labels(when: Condition) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import Calibrator, Multicalibration, from_dict
+from calibrators.cells import named_columns
 from service.decisions.rows import Rows
 from service.errors import RevisionStateError
 
@@ -60,8 +61,9 @@ class Multicalibrated(Calibrator):
 
     def groups(self, cells: NDArray[np.void]) -> Iterator[tuple[str, str, NDArray[np.intp]]]:
         """Yield column, value or range, and the places of its rows, for each cell with `FEWEST` rows or more."""
+        columns = named_columns(_by_name(cells, self.columns), len(cells))
         for one in self.fitted.cells_:
-            code = one.cell_of(cells[one.name], len(cells))
+            code = one.cell_of(columns[one.name])
             for number, value in enumerate(one.names):
                 if len(rows := np.flatnonzero(code == number)) >= FEWEST:
                     yield one.name, value, rows

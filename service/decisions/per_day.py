@@ -1,6 +1,6 @@
 """Promises in rows per day: shares of the rows of a day, which the policy gives or the service measures.
 
-The rows of a day are a number that the certificate rests on, not one that it covers: it holds the share.
+A certificate covers the share. It assumes the number of rows of a day, and does not cover it.
 """
 
 from __future__ import annotations

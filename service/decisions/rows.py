@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bundle import LabelledLogits
 from bundle.split import one_per_group
 from service.errors import InputValueError
+from service.times import iso
 
 NO_LABEL: Final = -1
 """In `label`: no label has come."""
@@ -158,6 +159,12 @@ class Rows:
         """Return the rows predicted at or after a time in microseconds; `predicted_at` ascends."""
         return self.take(slice(int(np.searchsorted(self.predicted_at, us)), None))
 
+    def window(self) -> tuple[str, str] | None:
+        """Return the times of the first and the last prediction (ISO 8601, UTC); None without rows."""
+        if not len(self):
+            return None
+        return iso(int(self.predicted_at.min())), iso(int(self.predicted_at.max()))
+
     def of_segment(self, value: str) -> Self:
         """Return the rows of one segment."""
         return self.take(self.segment == value)
@@ -205,7 +212,7 @@ class Rows:
         impossible = self.known() & (self.propensity == 0)
         if impossible.any():
             raise InputValueError(
-                "A label came of a row whose label nobody sought: its propensity is 0.",
+                "A row has a label although its propensity is 0, so nobody sought one.",
                 where="propensity",
                 found=f"{int(impossible.sum())} such rows",
                 expected="a propensity above 0 wherever `labelled` is True",

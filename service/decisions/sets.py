@@ -4,6 +4,8 @@ A label is in the set of a row if its score is at most the label's threshold: a 
 of certify rows (split conformal prediction). The rank is the smallest at which an exact binomial test shows the
 coverage, so that with probability 1 − delta over the certify rows the threshold covers at least as many later rows as
 promised. The mean coverage over all draws of certify rows, the promise of plain conformal prediction, is higher.
+Where the rows may have been shown before, the coverage may have been chosen for its rank. Then each rank has an equal
+part of the error probability.
 
 References:
     Vovk (2012), Conditional validity of inductive conformal predictors, Propositions 2 (delta) and 3 (per class).
@@ -78,10 +80,10 @@ def solve_sets(policy: Policy, certify: Calibrated, shown: Shown, seed: int) -> 
         return {}
     if policy.segments is None:
         return {"": _solve(policy, policy.set, certify, shown, seed)}
-    found = {}
+    found, among = {}, shown.among(policy, certify.rows.segment)
     for value in policy.segments.values:
         rows = certify.take(certify.rows.segment == value)
-        found[value] = _solve(policy, policy.set, rows, replace(shown, segment=value), seed)
+        found[value] = _solve(policy, policy.set, rows, replace(among, segment=value), seed)
     return found
 
 
@@ -91,7 +93,11 @@ def _solve(policy: Policy, wanted: PredictionSet, certify: Calibrated, shown: Sh
     names, tolerance = certify.names, 1.0 - wanted.coverage
     classes = len(names)
     level = share / classes if wanted.per_class else share
-    needed = labels_needed(0, 0, tolerance, level)
+    # With the rows in view, the coverage may have been chosen for its rank: then all ranks share the level.
+    chosen = not shown.unseen(policy.certify)
+    needed, more = 0, labels_needed(0, 0, tolerance, level)
+    while needed < more:
+        needed, more = more, labels_needed(0, 0, tolerance, level / more) if chosen else more
     reason = shown.void.get("set") or _objection(policy, certify, shown)
     limits, expected = np.full(classes, np.inf, np.float32), 1.0
     sample = certify.take(_even(certify, seed)) if reason is None else certify.take(np.empty(0, np.intp))
@@ -103,7 +109,8 @@ def _solve(policy: Policy, wanted: PredictionSet, certify: Calibrated, shown: Sh
     own = scores[known, label]
     for which in range(classes) if wanted.per_class else [slice(None)]:
         found = np.concatenate([own if isinstance(which, slice) else own[label == which], unknown])
-        allowed = int(critical_errors(np.array(len(found)), tolerance, level)) if len(found) else -1
+        of_rank = level / len(found) if chosen and len(found) else level
+        allowed = int(critical_errors(np.array(len(found)), tolerance, of_rank)) if len(found) else -1
         if allowed >= 0:
             rank = len(found) - allowed
             limits[which] = np.sort(found)[rank - 1]

@@ -83,7 +83,8 @@ def solve_on_reference(
         spent=spent,
         rows_per_day=rows_per_day,
     )
-    shown = Shown(look, "reference", void={} if policy.set is None else _void_sets(policy.set, void), spent=spent)
+    of_sets = {} if policy.set is None else _void_sets(policy.set, void)
+    shown = Shown(look, "reference", fresh=look == 1, void=of_sets, spent=spent)
     return replace(solved, sets=solve_sets(policy, certify, shown, seed))
 
 

@@ -16,7 +16,7 @@ from candor.contract.conditions import Metric
 from service.decisions.binomial import labels_needed, p_value
 from service.decisions.rows import ScoredRows
 
-_MOST: Final = 1 << 40  # needed rows are told up to here
+_MOST: Final = 1 << 40  # needed rows are reported up to this number
 _AT_ONCE: Final = 4096  # numbers of wrong labels
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from google.protobuf.json_format import ParseDict
 
-from service.errors import NotFoundError, UnavailableError
+from service.errors import InputError, NotFoundError, UnavailableError
 from service.grpc.calls import OPEN, Call, Handler, parsed
 from service.grpc.messages import SERVICE, message
 from service.grpc.request import parameters_of
@@ -69,14 +69,14 @@ async def repository_index(runtime: Runtime, request: Any, _: Call) -> dict[str,
 async def model_load(runtime: Runtime, request: Any, call: Call) -> dict[str, Any]:
     """Load a model on all replicas."""
     repository.check_load({"parameters": parameters_of(request.parameters)})
-    name = _named(request)
+    name = _of_repository(request)
     await asyncio.to_thread(models.load, runtime, name, by=call.principal)
     return {"model_name": name, "isLoaded": True}
 
 
 async def model_unload(runtime: Runtime, request: Any, call: Call) -> dict[str, Any]:
     """Unload a model on all replicas."""
-    name = _named(request)
+    name = _of_repository(request)
     await asyncio.to_thread(models.unload, runtime, name, by=call.principal)
     return {"model_name": name, "isUnloaded": True}
 
@@ -108,8 +108,7 @@ def handler(runtime: Runtime, method: str) -> Handler:
     async def answer(data: bytes, call: Call) -> bytes:
         request = parsed(request_kind, data)
         if needed != OPEN and method not in _OF_NO_MODEL:
-            about = getattr(request, "name", "") or getattr(request, "model_name", "") or None
-            call.principal.on(about).require(needed)
+            call.principal.on(_named(request)).require(needed)
         document = await function(runtime, request, call)
         content: bytes = ParseDict(document, answer_kind()).SerializeToString()
         return content
@@ -129,7 +128,21 @@ def is_ready(runtime: Runtime, name: str, version: str | None) -> bool:
     return True
 
 
-def _named(request: Any) -> str:
-    """Return the name of the model; KServe's clients send it in the field of the repository."""
-    name: str = request.model_name or request.repository_name
+def _named(request: Any) -> str | None:
+    """Return the name of the model, None without one; KServe's clients load by the field of the repository."""
+    fields = ("name",) if hasattr(request, "name") else ("model_name", "repository_name")
+    if not hasattr(request, fields[0]):  # of the index, which is of all models
+        return None
+    return next((name for field in fields if (name := getattr(request, field, ""))), None)
+
+
+def _of_repository(request: Any) -> str:
+    """Return the name of the model to load or unload.
+
+    Raises:
+        InputError: The message has none. The default model must not be unloaded by a field that was left out.
+    """
+    name = _named(request)
+    if name is None:
+        raise InputError("The message names no model.", where="model_name", expected="the name of a model")
     return name

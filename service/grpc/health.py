@@ -66,7 +66,8 @@ class Health:
                 last = now
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), self._runtime.settings.poll_interval_s)
-        yield _Response(status=_Response.NOT_SERVING).SerializeToString()
+        if last != _Response.NOT_SERVING:
+            yield _Response(status=_Response.NOT_SERVING).SerializeToString()
 
     async def _checked(self, data: bytes, _: Call) -> bytes:
         name = parsed(health_pb2.HealthCheckRequest, data).service
@@ -79,8 +80,9 @@ class Health:
     async def _state(self, name: str) -> int:
         if name in _SERVER:
             ready = not (await readiness(self._runtime)).problems
-        else:
+        else:  # while a stop is delayed, models answer, but balancers that watch them are to go elsewhere
             ready = is_ready(self._runtime, self._runtime.models.get(name).name, None)
+            ready = ready and not self._runtime.others.stopping
         state: int = _Response.SERVING if ready else _Response.NOT_SERVING
         return state
 

@@ -8,15 +8,20 @@ from typing import Any, Final
 
 from service.grpc.answer import write
 from service.grpc.calls import FEW_PARTS, Call, parsed
+from service.grpc.gathering import Gathering
 from service.grpc.messages import message
 from service.grpc.request import parse
 from service.grpc.wire import count_parts
 from service.open_inference.inferring import Inferring
 from service.open_inference.request import Inference
 from service.open_inference.versions import served_version
+from service.operations.decoding import Decoders
 from service.operations.predicting import LARGE, Predicting, most_at_once
 from service.serving.model import Model
+from service.serving.models import Models
 from service.serving.plane import Served
+from service.settings import Settings
+from service.telemetry.metrics import Metrics
 
 ModelInferRequest: Final = message("ModelInferRequest")
 ModelStreamInferResponse: Final = message("ModelStreamInferResponse")
@@ -58,12 +63,17 @@ class _Prediction(Inferring[bytes]):
 class Infer(Predicting):
     """Answer inference requests."""
 
+    def __init__(self, models: Models, settings: Settings, metrics: Metrics, decoders: Decoders) -> None:
+        super().__init__(models, settings, metrics, decoders)
+        self._gathering = Gathering()
+
     async def alone(self, data: bytes, call: Call) -> bytes:
         """Answer a ModelInferRequest with a ModelInferResponse.
 
         Raises:
             CandorError: The request cannot be answered.
         """
+        await self._gathering.together()
         return await self._answer(data, call, lambda response: response.SerializeToString())
 
     async def in_stream(self, data: bytes, call: Call) -> bytes:

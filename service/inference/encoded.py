@@ -225,7 +225,7 @@ def _named(row: int, field: str = "inputs") -> Iterator[None]:
     try:
         yield
     except (ImageError, RowError) as error:
-        raise _refusal(error, row, field) from error  # a name for it here would be a cycle that keeps the inputs
+        raise _refusal(error, row, field) from error  # a name for it here would make a cycle that keeps the inputs
 
 
 def _refusal(error: ImageError | RowError, row: int, field: str) -> InputValueError:

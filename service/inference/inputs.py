@@ -45,7 +45,7 @@ def conform(
     A single example may lack the batch axis, and a single channel the last axis. Models of uint8 and int32 accept
     integers of any width whose values fit, models of floats integers and floats of any width. Values are neither
     rounded nor clipped. NaN means a missing value in table rows and is refused elsewhere. In a column of categories, a
-    number that is no code counts as an unknown category. NaN and such numbers become the code of absent categories.
+    number that is not a code counts as an unknown category. NaN and such numbers become the code of absent categories.
 
     Args:
         inputs: Array of any dtype and shape.
@@ -203,7 +203,7 @@ def _refuse_missing(inputs: npt.NDArray[Any], columns: Columns) -> None:
 
 
 def _refuse_unknown(inputs: npt.NDArray[Any], unknown: npt.NDArray[np.bool_], columns: Columns) -> None:
-    """Refuse rows with a number that is no code, in a column that refuses unknown categories."""
+    """Refuse rows with a number that is not a code, in a column that refuses unknown categories."""
     refused = unknown & columns.refuses_unknown
     if refused.any():
         row = _first_row(refused)

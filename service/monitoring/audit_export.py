@@ -15,12 +15,13 @@ from urllib.parse import SplitResult, urlsplit
 import httpx
 import structlog
 
-from service.cases.webhooks import client_of, post, secrets_of
+from service.cases.webhooks import client_of, post
 from service.errors import StateUnavailableError
 from service.settings import Settings
 from service.state import audit_chain
 from service.state.audit_heads import key_of, signed
 from service.state.database import Database
+from service.state.password import secrets_of
 
 logger = structlog.get_logger(__name__)
 

@@ -31,7 +31,7 @@ from service.decisions.rows import ScoredRows
 from service.monitoring.alarm import FIELDS, Alarm
 from service.monitoring.cohorts import counted, weights
 from service.monitoring.documents import VERSION, fields_of
-from service.monitoring.groups import Groups
+from service.monitoring.groups import FEW, Groups
 
 TOLERANCE: Final = 0.02
 """Default tolerated miscalibration ε."""
@@ -133,6 +133,8 @@ class CalibrationMonitor:
             for end in (probability.min(), probability.max()):
                 number(float(end), "probability", above=0.0, below=1.0, closed="below, above")
         fresh = self._groups.fresh(rows.group)
+        if self._groups.forgotten > FEW:  # then only groups of which all are remembered
+            fresh &= self._groups.drawn(rows.group)
         self.alarm.take(self._blocks(rows.take(fresh), probability[fresh], weight[fresh]), through)
 
     def _blocks(
@@ -148,7 +150,7 @@ class CalibrationMonitor:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able document that `from_dict` restores exactly."""
-        own = {"tolerance": self.tolerance, "floor": self.floor, "groups": self._groups.to_text()}
+        own = {"tolerance": self.tolerance, "floor": self.floor, "groups": self._groups.to_dict()}
         return {"kind": "calibration", "version": VERSION, **own, **self.alarm.to_dict()}
 
     @classmethod

@@ -17,8 +17,7 @@ group, all of it does: amounts have no bound, and groups with many rows come fir
 not a sample of the groups.
 
 A certificate that allows for a share w of wrong labels is about true labels. H₀ is then that v has a mean of at most 0
-by these, and that at most the share w of the labels sought is wrong, whichever they are. A wrong label adds at most c/q
-to the sum of v, with c = 1, or max(q, 1 − q) for a recall or false-positive rate. So each label sought takes w c/q off.
+by these, and that as many of the labels sought are wrong as if each were with probability w, whichever they are.
 
 References:
     Waudby-Smith & Ramdas (2024), Estimating means of bounded random variables by betting.
@@ -44,17 +43,14 @@ from service.errors import InputValueError
 from service.monitoring.alarm import FIELDS, Alarm
 from service.monitoring.cohorts import counted, weights
 from service.monitoring.documents import VERSION, fields_of
-from service.monitoring.groups import Groups
-from service.monitoring.periods import Periods
+from service.monitoring.groups import FEW, Groups
+from service.monitoring.periods import Lies, Periods
 
 _METRICS: Final = get_args(Metric)
 _UNITS: Final = get_args(Per)
 _BLOCK: Final = 4096
 ROWS: Final = 0.75
 """Share of the capital that bets row by row, per row."""
-
-_FEW: Final = 0.01
-"""Largest share of rows of groups that were counted before at which rows are bet on."""
 
 _SMALLEST_RISE: Final = 1 / 8
 """Smallest rise that a bet is on, as a fraction of the tolerated rate: 9/8 of it."""
@@ -102,6 +98,14 @@ def values(
     return np.where(above, np.where(known & ~positive, error, kept), 0.0)
 
 
+def _factor(metric: Metric, tolerance: float) -> NDArray[np.float64]:
+    """Return the logarithm of the largest factor by which a wrong label can multiply each bet, shape (J,)."""
+    bet = bets(tolerance)
+    gain, loss = np.log1p(bet * (1.0 - tolerance) / tolerance), -np.log1p(-bet)
+    # A right row becomes an error; where labels say which rows count, it leaves these, or another row joins the errors.
+    return gain + loss if metric in ("precision", "selective_risk") else np.maximum(gain, loss)
+
+
 class CertificateMonitor:
     """Evidence against one certificate.
 
@@ -118,7 +122,8 @@ class CertificateMonitor:
         since: Start, microseconds since the epoch, UTC; not before the activation.
         per: What the certificate counts: each row, each unit of the rows' amounts, or each group once.
         amount_when_missing: Amount of a row without one, for a certificate per amount; None for 0.
-        wrong_labels: Share w of the labels that may be wrong, below the tolerance; above 0 only per group.
+        wrong_labels: Share w of the labels sought that may be wrong, below the tolerance; above 0 only per group. The
+            p-value is then valid at the level only.
 
     Attributes:
         alarm: The evidence and its alarm.
@@ -170,7 +175,8 @@ class CertificateMonitor:
         limit = self.tolerance if per == "group" else 0.0
         self.wrong_labels = number(wrong_labels, "wrong_labels", above=0.0, below=limit, closed="below, above")
         self._bets = bets(self.tolerance)
-        self._groups, self._periods = Groups(), Periods(self._bets, per)
+        self._lies = None if not self.wrong_labels else Lies(self.wrong_labels, _factor(metric, self.tolerance), level)
+        self._groups, self._periods = Groups(), Periods(self._bets, per, self._lies)
         self._returned = 0  # rows of groups that were counted before
         self._share = ROWS if per == "row" else 0.0
         self.alarm = Alarm(np.full(len(self._bets), -math.log(len(self._bets))), level, since, self._share)
@@ -204,23 +210,22 @@ class CertificateMonitor:
         if self.metric in ("precision", "selective_risk"):
             reached &= above
         weight = np.where(reached, weight, 0.0)
+        size, largest = self._sizes(rows, above)
         if self.per != "group":  # there, a group's first row takes its place, also if it says nothing
-            rows, above, known, weight = rows.take(reached), above[reached], known[reached], weight[reached]
+            rows, above, known = rows.take(reached), above[reached], known[reached]
+            weight, size = weight[reached], size[reached]
         fresh = self._groups.fresh(rows.group)
-        value, size = np.zeros(len(rows)), weight
+        value = np.zeros(len(rows))
         if self.per == "row":
             returned = self._returned + np.cumsum(~fresh)
-            few = returned - ~fresh <= _FEW * (self.alarm.rows + np.arange(len(rows)))  # before each row
+            share = FEW - self._groups.forgotten
+            few = returned - ~fresh <= share * (self.alarm.rows + np.arange(len(rows)))  # before each row
             self._returned += int((~fresh).sum())
             bet = weight * values(self.metric, above, rows.positive, known & fresh, self.tolerance)
             value = np.where(few, bet, 0.0)
-        if self.per == "amount":
-            missing = 0.0 if self.amount_when_missing is None else self.amount_when_missing
-            size = weight * np.where(np.isnan(rows.amount), missing, rows.amount)
-        of_groups = size * values(self.metric, above, rows.positive, known, self.tolerance)
-        if self.wrong_labels:
-            of_groups -= self._lies() * (rows.was_sought() & (rows.propensity > 0))
-        beside = self._periods.add(rows.group, size, of_groups)
+        of_groups = weight * size * values(self.metric, above, rows.positive, known, self.tolerance)
+        sought = rows.was_sought() & (rows.propensity > 0)
+        beside = self._periods.add(rows.group, np.where(weight > 0, size, 0.0), of_groups, sought, largest)
         counts = fresh & (weight > 0) if self.per == "group" else np.ones(len(rows), np.bool_)
         self.alarm.take(
             self._blocks(value[counts], rows.predicted_at[counts], ~known[counts]),
@@ -228,10 +233,14 @@ class CertificateMonitor:
             None if beside is None else beside + math.log1p(-self._share),
         )
 
-    def _lies(self) -> float:
-        """Return what the wrong ones among the labels add to the value of each at most, on average."""
-        each = 1.0 if self.metric in ("precision", "selective_risk") else max(self.tolerance, 1.0 - self.tolerance)
-        return self.wrong_labels * each / self.tolerance
+    def _sizes(self, rows: ScoredRows, above: NDArray[np.bool_]) -> tuple[NDArray[np.float64], float]:
+        """Return what each row counts, shape (N,), and the largest possible count."""
+        if self.per != "amount":
+            return np.ones(len(rows)), 1.0
+        missing = 0.0 if self.amount_when_missing is None else self.amount_when_missing
+        size = np.where(np.isnan(rows.amount), missing, rows.amount)
+        counts = above | (self.metric not in ("precision", "selective_risk"))
+        return size, float(size.max(where=counts & (rows.propensity > 0), initial=0.0))
 
     def _blocks(
         self, value: NDArray[np.float64], time: NDArray[np.int64], unlabelled: NDArray[np.bool_]
@@ -250,7 +259,7 @@ class CertificateMonitor:
             "per": self.per,
             "amount_when_missing": self.amount_when_missing,
             "wrong_labels": self.wrong_labels,
-            "groups": self._groups.to_text(),
+            "groups": self._groups.to_dict(),
             "returned": self._returned,
             "periods": self._periods.to_dict(),
         }
@@ -280,7 +289,7 @@ class CertificateMonitor:
         monitor.alarm = Alarm.from_dict(fields, monitor.alarm.log_weights, monitor._share)
         monitor._groups = Groups(fields["groups"])
         monitor._returned = whole(fields["returned"], "returned", least=0)
-        monitor._periods = Periods.from_dict(fields["periods"], monitor._bets, monitor.per)
+        monitor._periods = Periods.from_dict(fields["periods"], monitor._bets, monitor.per, monitor._lies)
         return monitor
 
 

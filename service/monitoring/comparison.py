@@ -1,9 +1,11 @@
 """A challenger beside the active revision on the same rows: log loss, outcomes of policies, changed decisions.
 
 Rows count as `service.monitoring` counts them: mature cohorts in order of prediction, a sought label weighted by
-φ/π, an unsought row by 0. A row counts as long as no label of its group was sought before. So each group shows at most
-one label, and the mean of a row given all rows before is its mean: the rows of a group, which are alike, would else
-repeat one label as if it were many.
+φ/π, an unsought row by 0. A row with a propensity between 0 and φ, as a review queue draws them, counts as a row of
+unknown label, whether or not its label was sought: without such rows, the comparison would be about the other rows
+only. A row counts as long as no label of its group was sought before. So each group shows at most one label, and the
+mean of a row given all earlier rows is its own mean. Otherwise the rows of a group, which are alike, would repeat one
+label as if it were many.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from service.monitoring.documents import VERSION, fields_of
 from service.monitoring.paired import Paired
 
 LOG_LOSS: Final = "log_loss"
-_COUNTS: Final = ("rows", "labelled", "missing", "scored", "cut")
+_COUNTS: Final = ("rows", "labelled", "missing", "scored", "cut", "returned")
 _FIELDS: Final = {"floor", "level", "through", "amount_limit", *_COUNTS, "peak", "paired", "decisions"}
 
 
@@ -56,16 +58,18 @@ class Comparison:
     """Evidence on which is better, the active revision or a challenger.
 
     Args:
-        floor: φ in (0, 1], fixed before the first row: the minimum propensity of the rows that count.
+        floor: φ in (0, 1], fixed before the first row: the minimum propensity of the rows whose labels count.
         level: Of each question (log loss, and the outcome of each policy), both directions together.
         through: Start, microseconds since the epoch; later all rows before it are counted.
 
     Attributes:
         rows: Rows counted, with and without a sought label.
         labelled: Sought labels among them.
-        missing: Sought labels that have not come; each counts as the label least favourable to the better arm.
+        missing: Rows that count with the label least favourable to the better arm: their sought label has not come, or
+            they have a propensity below φ.
         scored: Rows that both arms scored, of any propensity and group.
         cut: Rows counted whose amount is above the limit.
+        returned: Rows not counted because an earlier cohort had shown a label of their group.
         amount_limit: Amount to which larger ones are cut where costs depend on amounts, so that a row has a largest
             cost; 0 where no amount was known before the start, None before it is set. It never changes again.
         paired: Evidence by question: "log_loss", or the id of a policy behind "policy/".
@@ -76,7 +80,7 @@ class Comparison:
         self.floor = number(floor, "floor", above=0.0, below=1.0, closed="above")
         self.level = number(level, "level", above=0.0, below=1.0)
         self.through = whole(through, "through", least=0)
-        self.rows = self.labelled = self.missing = self.scored = self.cut = 0
+        self.rows = self.labelled = self.missing = self.scored = self.cut = self.returned = 0
         self.amount_limit: float | None = None
         self.paired: dict[str, Paired] = {}
         self.decisions: dict[str, dict[tuple[str, str], Changed]] = {}
@@ -106,17 +110,19 @@ class Comparison:
         self.through = through
         self.scored += len(rows)
         self._count_decisions(arms)
-        which, shown = counted(rows, seen, self.floor)
+        which, shown, returned = counted(rows, seen)
+        self.returned += returned
         arms = Arms(arms.active.take(which), arms.challenger.take(which))
         rows = arms.active.rows
-        sought, known = rows.was_sought(), rows.known()
-        weight = np.where(sought, self.floor / rows.propensity, 0.0)
+        rare = rows.propensity < self.floor
+        sought, known = rows.was_sought() | rare, rows.known() & ~rare
+        weight = np.where(sought, self.floor / np.maximum(rows.propensity, self.floor), 0.0)
         self.rows += len(rows)
         self.labelled += int((sought & known).sum())
         self.missing += int((sought & ~known).sum())
         self.cut += int((rows.amount > (self.amount_limit or 0.0)).sum())  # not NaN
         for name, bound, losses in _questions(arms, self.amount_limit or 0.0):
-            _add(self.paired.setdefault(name, Paired(bound=bound, level=self.level)), losses, rows, weight)
+            _add(self.paired.setdefault(name, Paired(bound=bound, level=self.level)), losses, rows, known, weight)
         return shown
 
     def _count_decisions(self, arms: Arms) -> None:
@@ -158,7 +164,7 @@ class Comparison:
             InputValueError: The document is of another kind or inconsistent.
         """
         # A comparison of an earlier version goes on without costs by amount.
-        fields = fields_of({"amount_limit": 0.0, "cut": 0} | document, "challenger", _FIELDS)
+        fields = fields_of({"amount_limit": 0.0, "cut": 0, "returned": 0} | document, "challenger", _FIELDS)
         comparison = cls(floor=fields["floor"], level=fields["level"], through=fields["through"])
         for name in _COUNTS:
             setattr(comparison, name, whole(fields[name], name, least=0))
@@ -173,23 +179,21 @@ class Comparison:
         return comparison
 
 
-def counted(rows: Rows, seen: Collection[int], floor: float) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """Return which rows count, in order, and the groups whose label was sought among them.
+def counted(rows: Rows, seen: Collection[int]) -> tuple[NDArray[np.intp], NDArray[np.int64], int]:
+    """Return which rows count, in order, the groups whose label was sought among them, and how many rows returned.
 
     Args:
         rows: Rows in order of prediction.
         seen: Groups whose label was sought before.
-        floor: Minimum propensity.
     """
-    which = np.flatnonzero(rows.propensity >= floor)  # not NaN
-    if seen:
-        which = which[~np.isin(rows.group[which], np.fromiter(seen, np.int64, len(seen)))]
+    known = np.flatnonzero(rows.propensity > 0)  # not NaN
+    which = known[~np.isin(rows.group[known], np.fromiter(seen, np.int64, len(seen)))]
     group, sought = rows.group[which], rows.was_sought()[which]
     groups, of = np.unique(group, return_inverse=True)
     first = np.full(len(groups), len(which))
     np.minimum.at(first, of[sought], np.flatnonzero(sought))
     kept = np.arange(len(which)) <= first[of]
-    return which[kept], groups[first < len(which)]
+    return which[kept], groups[first < len(which)], len(known) - len(which)
 
 
 def prices(solved: SolvedPolicy, limit: float) -> bool:
@@ -263,10 +267,14 @@ def outcome(
 
 
 def _add(
-    paired: Paired, losses: tuple[NDArray[np.float64], NDArray[np.float64]], rows: Rows, weight: NDArray[np.float64]
+    paired: Paired,
+    losses: tuple[NDArray[np.float64], NDArray[np.float64]],
+    rows: Rows,
+    known: NDArray[np.bool_],
+    weight: NDArray[np.float64],
 ) -> None:
     active, challenger = losses
-    known, each = rows.known(), np.arange(len(rows))
+    each = np.arange(len(rows))
     label = np.where(known, rows.label, 0)
     ours, theirs = active[each, label], challenger[each, label]
     difference = theirs - ours

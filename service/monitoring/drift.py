@@ -34,7 +34,7 @@ logger = structlog.get_logger(__name__)
 MOST_SHOWN: Final = 50
 """Columns in an answer and in the metrics."""
 _ROWS_TO_SHOW = 500  # of the open window; before, the last tested one is shown
-_ATTEMPTS = 5  # at a write that another replica was quicker with
+_ATTEMPTS = 5  # to write, while other replicas are quicker
 _US = 1_000_000
 
 

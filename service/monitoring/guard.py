@@ -1,6 +1,7 @@
 """A guard: it rolls an activation back if the share of an action changes by more than its operator allows.
 
-It compares decisions before and after the activation in spans of equal length, the first of each group. A look is taken
+It compares decisions before and after the activation in spans of equal length, the first of each group: no longer than
+the previous revision was active, since in a short span most groups are frequent ones. A look is taken
 whenever the number of groups has grown by a quarter, and each look spends a part of `LEVEL`, so that the probability of
 a rollback without such a change is at most `LEVEL`, however long the window is. Exact binomial bounds on both sides: in
 few rows only a large change is found.
@@ -19,7 +20,7 @@ from service.errors import CandorError, StateUnavailableError
 from service.serving.model import Model
 from service.serving.models import Models
 from service.state.database import Database
-from service.state.guards import Counts, Decided, GuardStore, StoredGuard, decided
+from service.state.guards import Counts, Decided, GuardStore, StoredGuard, active_since, decided
 
 logger = structlog.get_logger(__name__)
 
@@ -87,8 +88,9 @@ class Guards:
         with self._database.connect() as connection:
             after = decided(connection, model, guard.revision, since=since, until=until, newest=False)
             start = 2 * since - after.until
-            before = decided(connection, model, guard.previous, since=start, until=since, newest=True)
-            if before.since > start:  # only a part of its span was read
+            began = max(start, active_since(connection, model, guard))
+            before = decided(connection, model, guard.previous, since=began, until=since, newest=True)
+            if before.since > start:  # it was not active for longer, or only a part of its span was read
                 until = 2 * since - before.since
                 after = decided(connection, model, guard.revision, since=since, until=until, newest=False)
         return before, after

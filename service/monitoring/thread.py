@@ -45,6 +45,7 @@ _MOST_ROWS, _LOGITS_BYTES = 20_000, 16 << 20  # maximum per cohort and per estim
 _MOST_LABELS = 50_000  # maximum whose delays are read
 _PATIENCE_S = 10.0  # maximum time for one model before the next has its turn
 _US = 1_000_000
+_CLOCKS_DIFFER_US = 60 * _US  # between replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class Monitors(Rounds):
         self._revisions = RevisionStore(database)
         self._seen: dict[str, Status] = {}
         self._problems: dict[int, str] = {}  # by number of the challenger
+        self._ahead: dict[str, int] = {}
         self._guards = Guards(database, models, lambda: self.clock())
 
     def status(self, model: str) -> Status:
@@ -152,6 +154,7 @@ class Monitors(Rounds):
         if running is None:  # the pointer has moved; this replica follows it soon
             return False
         now = self.clock()
+        self._warn_if_ahead(model.name, max((one.through for one in running), default=0), now)
         mature = now - maturity_us(served.policies.values(), self._settings.monitor_maturity_s)
         ready = {one for one, found in beside.items() if found.problem is None}
         more = self._feed(served, wanted, running, ready, mature)
@@ -159,6 +162,12 @@ class Monitors(Rounds):
         if known is None or known.at + self._settings.monitor_interval_s * _US / 2 <= now:
             self._store.estimated(model.name, self._estimate(served, now, mature))
         return more
+
+    def _warn_if_ahead(self, model: str, through: int, now: int) -> None:
+        """Log once that monitors count nothing until a time that a clock which was ahead has left."""
+        if through > now + _CLOCKS_DIFFER_US and self._ahead.get(model) != through:
+            self._ahead[model] = through
+            logger.warning("monitors wait, a clock was ahead", model=model, until=iso(through), now=iso(now))
 
     def _feed(
         self,
@@ -246,13 +255,11 @@ class Monitors(Rounds):
         recent = self._newest(served, now - span, now)
         with self._database.connect() as connection:
             times = label_times(connection, served.revision.model, at_most=_MOST_LABELS)
+        old, new = (Calibrated.of(served.calibrator, served.labels, rows) for rows in (matured, recent))
         document = {
             "delays": by_source(*times, now),
-            "labelled": {"window": _window(matured), **from_labels(_seen(served, matured))},
-            "recent": {
-                "window": _window(recent),
-                **without_labels(_seen(served, recent)),
-            },
+            "labelled": {"window": matured.window(), **from_labels(old)},
+            "recent": {"window": recent.window(), **without_labels(new)},
         }
         return StoredEstimates(served.revision.id, now, document)
 
@@ -286,11 +293,3 @@ def _after(one: Counted) -> StoredMonitor:
 
 def _rows_at_once(classes: int) -> int:
     return rows_at_once(classes, _MOST_ROWS, _LOGITS_BYTES)
-
-
-def _seen(served: Served, rows: Rows) -> Calibrated:
-    return Calibrated.of(served.calibrator, served.labels, rows)
-
-
-def _window(rows: Rows) -> list[str] | None:
-    return [iso(int(rows.predicted_at[0])), iso(int(rows.predicted_at[-1]))] if len(rows) else None

@@ -112,7 +112,8 @@ def activate(
             where=in_body("reason"),
             found="no reason given",
             expected="a reason",
-            remedy='Send {"reason": "…"} to activate it nevertheless; the audit log keeps it.',
+            remedy='Send {"reason": "…"} to activate it nevertheless (candor activate --reason …); '
+            "the audit log keeps it.",
         )
     if runtime.settings.four_eyes and proposal and needs_two_keys(chosen):
         _check_approved(runtime, model, chosen, request.reason, by)

@@ -21,11 +21,10 @@ from service.decisions.backtest import (
 from service.decisions.calibrated import Calibrated
 from service.decisions.certify import solve
 from service.decisions.decide import decide
-from service.decisions.policy import check_labels, parse_policy
+from service.decisions.policy import check_labels
 from service.decisions.rows import NO_LABEL, Rows, ScoredRows
 from service.decisions.solved import SolvedPolicy
-from service.errors import InputValueError
-from service.operations.policies import in_force
+from service.operations.policies import in_force, inside, parsed
 from service.operations.windows import window_of
 from service.places import in_body
 from service.recalibration.rows import fit_weights
@@ -91,7 +90,7 @@ def backtest_policy(runtime: Runtime, model: Model, policy: str, request: Backte
     return Backtest(
         model=model.name,
         policy=wanted.id,
-        window=(iso(int(rows.predicted_at[0])), iso(int(rows.predicted_at[-1]))) if len(rows) else None,
+        window=rows.window(),
         judged_from=iso(split) if len(rows) else None,
         solving=len(solving),
         judged=len(scored),
@@ -146,15 +145,10 @@ def _as_of(rows: Rows, at: int) -> Rows:
 def _policy(model: Model, policy: str, request: BacktestRequest) -> Policy:
     if request.document is None:
         return in_force(model.served, policy).policy
-    wanted = parse_policy({"id": policy, **request.document})
-    if wanted.id != policy:
-        raise InputValueError(
-            "The id of the policy differs from the id in the path.",
-            where=in_body("document", "id"),
-            found=wanted.id,
-            expected=policy,
-        )
-    check_labels(wanted, model.served.labels)
+    where = in_body("document")
+    with inside(where):
+        wanted = parsed(policy, request.document, where)
+        check_labels(wanted, model.served.labels)
     return wanted
 
 

@@ -48,6 +48,7 @@ from service.state import cases as state
 from service.state.database import now_us
 from service.state.feedback import FeedbackItem
 from service.state.history import Past, history
+from service.state.keys import KeyStore
 from service.times import iso
 
 _EARLIER: Final = 20
@@ -244,8 +245,10 @@ def claim(runtime: Runtime, model: Model, case: str, request: CaseClaim, *, by: 
     return Case(**described(model.name, model.loaded, claimed))
 
 
-async def label(runtime: Runtime, model: Model, case: str, request: CaseLabel, *, by: Principal) -> LabelledCase:
-    """End a case with its true label, durably and in one transaction with it; again, to correct one's own.
+async def label(
+    runtime: Runtime, model: Model, case: str, request: CaseLabel, *, by: Principal, again: bool = True
+) -> LabelledCase:
+    """End a case with its true label, durably and in one transaction with it; with `again`, also to correct one's own.
 
     The label goes the way of all feedback, with the source "reviewer".
 
@@ -282,15 +285,22 @@ async def label(runtime: Runtime, model: Model, case: str, request: CaseLabel, *
         [FeedbackItem(case, None, request.label, state.REVIEWER)],
         by=by,
         within=lambda connection: runtime.cases.label_within(
-            connection, model.name, case, by.name, label=request.label, lease=request.lease, reasons=reasons
+            connection,
+            model.name,
+            case,
+            by.name,
+            label=request.label,
+            lease=request.lease,
+            reasons=reasons,
+            again=again,
         ),
     )
     found = await asyncio.to_thread(runtime.cases.get, model.name, case)
     return LabelledCase(**described(model.name, model.loaded, found), feedback=receipt.items[0].status)
 
 
-def skip(runtime: Runtime, model: Model, case: str, request: CaseSkip, *, by: Principal) -> Case:
-    """End a case without a label, and keep the reason.
+def skip(runtime: Runtime, model: Model, case: str, request: CaseSkip, *, by: Principal, again: bool = True) -> Case:
+    """End a case without a label, and keep the reason; with `again`, also to change the reason of one's own.
 
     Raises:
         UnknownCaseError: The model has no such case.
@@ -298,30 +308,46 @@ def skip(runtime: Runtime, model: Model, case: str, request: CaseSkip, *, by: Pr
             the latest.
     """
     reasons = _kept(runtime, model, runtime.cases.get(model.name, case))
-    skipped = runtime.cases.skip(model.name, case, by.name, reason=request.reason, lease=request.lease, reasons=reasons)
+    skipped = runtime.cases.skip(
+        model.name, case, by.name, reason=request.reason, lease=request.lease, reasons=reasons, again=again
+    )
     return Case(**described(model.name, model.loaded, skipped))
 
 
-def release(runtime: Runtime, model: Model, case: str, request: CaseRelease, *, by: Principal) -> Case:
-    """Give a claim back, or reopen a case that the caller ended. A label that it got stays until the next one.
+def release(
+    runtime: Runtime, model: Model, case: str, request: CaseRelease, *, by: Principal, again: bool = True
+) -> Case:
+    """Give a claim back, or with `again` reopen a case that the caller ended. Its label stays until the next one.
 
     Raises:
         UnknownCaseError: The model has no such case.
         CaseStateError: The caller neither holds nor ended it, or the claim is not the latest.
     """
-    return Case(
-        **described(model.name, model.loaded, runtime.cases.release(model.name, case, by.name, lease=request.lease))
-    )
+    released = runtime.cases.release(model.name, case, by.name, lease=request.lease, again=again)
+    return Case(**described(model.name, model.loaded, released))
 
 
-def assign(runtime: Runtime, model: Model, case: str, request: CaseAssign) -> Case:
+def assign(runtime: Runtime, model: Model, case: str, request: CaseAssign, *, by: Principal) -> Case:
     """Reserve a waiting case for a person, or for anyone.
 
     Raises:
         UnknownCaseError: The model has no such case.
         CaseStateError: It is done.
+        InputValueError: Only keys give names here, and no valid key has this one.
     """
-    return Case(**described(model.name, model.loaded, runtime.cases.assign(model.name, case, request.to)))
+    keys = KeyStore(runtime.database).list()
+    if request.to is not None and keys and runtime.settings.oidc_issuer is None:  # a provider does not list its people
+        now = now_us()
+        if not any(key.name == request.to and key.valid_at(now) for key in keys):
+            raise InputValueError(
+                f"No valid API key has the name {request.to!r}.",
+                where=in_body("to"),
+                found=request.to,
+                expected="the name of a valid API key, or null for anyone",
+                remedy="Correct the name. An administrator lists the keys with `candor keys list`.",
+            )
+    assigned = runtime.cases.assign(model.name, case, request.to, by=by.name)
+    return Case(**described(model.name, model.loaded, assigned))
 
 
 def _place(after: str, *, exact: bool) -> tuple[float, str]:

@@ -115,7 +115,7 @@ def compare_challenger(runtime: Runtime, model: Model, name: str) -> ChallengerC
     stored = runtime.monitors.comparison(served.revision.id, challenger)
     if stored is None:
         nothing = dict.fromkeys(("level", "compared_since", "through", "log_loss"))
-        return ChallengerComparison(**said, **nothing, scored=0, rows=0, labelled=0, missing=0, policies=())
+        return ChallengerComparison(**said, **nothing, scored=0, rows=0, labelled=0, missing=0, returned=0, policies=())
     found = Comparison.from_dict(stored.document)
     paired = found.paired.get(LOG_LOSS)
     return ChallengerComparison(
@@ -127,6 +127,7 @@ def compare_challenger(runtime: Runtime, model: Model, name: str) -> ChallengerC
         rows=found.rows,
         labelled=found.labelled,
         missing=found.missing,
+        returned=found.returned,
         log_loss=None if paired is None else Question(**_question(paired, found.floor)),
         policies=tuple(
             _outcome(found, served.policies[policy])

@@ -52,11 +52,11 @@ def checked(
             )
         if entry.prediction_id is not None and not is_prediction_id(entry.prediction_id):
             raise MalformedPredictionIdError(
-                "This cannot be a prediction id of ours.",
+                "This is not a prediction id of this service.",
                 where=place(index, "prediction_id"),
                 found=entry.prediction_id[:64],
                 expected="26 characters as in a prediction's answer",
-                remedy="Your own names go into `reference`.",
+                remedy="Send your own ids as `reference`.",
             )
         if entry.label not in known:
             raise UnknownLabelError(

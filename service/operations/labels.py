@@ -1,4 +1,4 @@
-"""Multi-label models: which there are, and the labels of their earlier predictions."""
+"""Multi-label models: list them, and store the labels of their earlier predictions."""
 
 from __future__ import annotations
 

@@ -15,7 +15,11 @@ _MOST_CATEGORIES: Final = 1_000  # of a column, in an answer
 
 def list_models(runtime: Runtime, *, by: Principal) -> ModelPage:
     """Return every model that the caller may reach: what it serves, or why it does not serve its active revision."""
-    return ModelPage(items=tuple(Model(**_described(model)) for model in runtime.models.all() if by.sees(model.name)))
+    default = runtime.models.default
+    return ModelPage(
+        items=tuple(Model(**_described(model)) for model in runtime.models.all() if by.sees(model.name)),
+        default=default if default is not None and by.sees(default) else None,
+    )
 
 
 def get_model(model: serving.Model) -> Model:

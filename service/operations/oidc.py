@@ -60,7 +60,7 @@ class Description:
     Attributes:
         authorization: Address at which people log in.
         token: Address at which a code becomes a token.
-        keys: Public keys by id: the algorithm that each is for, None for any that fits, and the key.
+        keys: Public keys by id, "" without one: the algorithm that it is for, None for any that fits, and the key.
         posts_secret: Whether the secret goes into the body, because the provider does not read it in a header.
     """
 
@@ -68,6 +68,15 @@ class Description:
     token: str
     keys: Mapping[str, tuple[str | None, Any]]
     posts_secret: bool
+
+    def key(self, name: str | None) -> tuple[str | None, Any]:
+        """Return the key that a token names, and the algorithm that it is for; (None, None) without one.
+
+        A token may leave its key unnamed if the provider has a single one (OpenID Connect Core, section 10.1).
+        """
+        if name is None and len(self.keys) == 1:
+            return next(iter(self.keys.values()))
+        return self.keys.get(name, (None, None)) if name else (None, None)
 
 
 class Provider:
@@ -165,13 +174,16 @@ class Provider:
         except (jwt.PyJWTError, ValueError, RecursionError):
             header = {}
         algorithm, name = header.get("alg"), header.get("kid")
-        if algorithm not in ALGORITHMS or not isinstance(name, str):
-            raise refused(f"algorithm {str(algorithm)[:20]!r}, key {str(name)[:100]!r}", "a signature by a named key")
+        if algorithm not in ALGORITHMS or not isinstance(name, str | None):
+            raise refused(f"algorithm {str(algorithm)[:20]!r}, key {str(name)[:100]!r}", "a signature by a public key")
         if name not in (await self.description()).keys:
-            await self.read()  # it may have made new ones
-        allowed, key = (await self.description()).keys.get(name, (None, None))
+            await self.read()  # it may have made new ones, also where the token names none
+        allowed, key = (await self.description()).key(name)
         if key is None or allowed not in (None, algorithm):
-            raise refused(f"the key {name[:100]!r} for {algorithm}", "a key of the identity provider")
+            raise refused(
+                f"the key {str(name)[:100]!r} for {algorithm}",
+                "a key of the identity provider, by its id (kid) unless there is only one",
+            )
         try:
             claims: dict[str, Any] = jwt.decode(
                 token,
@@ -294,7 +306,7 @@ class Provider:
         found = listed.get("keys")
         if status != 200 or not isinstance(found, list):
             raise _unusable(keys_at, f"{status}, without keys")
-        keys = {one["kid"]: key for one in found[:_MOST_KEYS] if (key := _key(one)) is not None}
+        keys = {one.get("kid", ""): key for one in found[:_MOST_KEYS] if (key := _key(one)) is not None}
         methods = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
         if not isinstance(methods, list):
             raise _unusable(at, f"token_endpoint_auth_methods_supported {str(methods)[:200]!r}")
@@ -365,7 +377,7 @@ def _key(document: Any) -> tuple[str | None, Any] | None:
     if not isinstance(document, dict) or document.get("kty") not in _KINDS or document.get("use", "sig") != "sig":
         return None
     algorithm = document.get("alg")
-    if not isinstance(document.get("kid"), str) or algorithm not in (None, *ALGORITHMS):
+    if not isinstance(document.get("kid", ""), str) or algorithm not in (None, *ALGORITHMS):
         return None
     public = {name: value for name, value in document.items() if name != "d"}
     try:

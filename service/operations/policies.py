@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from candor.contract.certificates import SolvedPolicy
+from candor.contract.policies import Policy
 from candor.contract.revisions import PolicyProposal
 from service.decisions import solved as domain
 from service.decisions.certificates import warnings
 from service.decisions.policy import parse_policy
 from service.decisions.revision import Revision
-from service.errors import InputValueError, UnknownPolicyError
+from service.errors import InputValueError, PolicyError, UnknownPolicyError
 from service.operations.principal import Principal
 from service.operations.revisions import described
 from service.places import Place, in_body
@@ -83,6 +85,23 @@ def propose(
         PolicyError: The document cannot be used, names an unknown label, or must be certified and cannot be.
         InputValueError: Its id is not `policy`.
     """
+    with inside(where):
+        wanted = parsed(policy, document, where)
+        return runtime.models.propose_policy(model.name, wanted, by=by.name, by_key=by.prefix)
+
+
+def parsed(policy: str, document: Mapping[str, Any], where: Place) -> Policy:
+    """Return the policy of a document.
+
+    Args:
+        policy: Id that the document must have, if it has one.
+        document: The policy document.
+        where: Place of the document in the request, for errors.
+
+    Raises:
+        PolicyError: The document cannot be used; the place is that in the document, see `inside`.
+        InputValueError: Its id is not `policy`.
+    """
     wanted = parse_policy({"id": policy, **document})
     if wanted.id != policy:
         raise InputValueError(
@@ -91,4 +110,15 @@ def propose(
             found=wanted.id,
             expected=policy,
         )
-    return runtime.models.propose_policy(model.name, wanted, by=by.name, by_key=by.prefix)
+    return wanted
+
+
+@contextmanager
+def inside(where: Place) -> Iterator[None]:
+    """Change the places in errors about a policy document to those in the request that contains it at `where`."""
+    try:
+        yield
+    except PolicyError as error:
+        if isinstance(error.place, Place):
+            error.place = Place(where.kind, (*where.parts, *error.place.parts))
+        raise

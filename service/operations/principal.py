@@ -75,6 +75,8 @@ class Principal:
                 expected=sorted(self.models or ()),
                 remedy="Ask for a group that has this model (CANDOR_OIDC_SCOPES)."
                 if self.is_person
+                else "Use a key without --model."
+                if model is None
                 else "Use a key for this model: candor keys create --model",
             )
 

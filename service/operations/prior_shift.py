@@ -90,7 +90,7 @@ def _estimate(calibrator: Calibrator, rows: Rows) -> None:
             remedy="Widen the window, or give the frequencies with `target`.",
         )
     try:
-        calibrator.adapt(rows.logits)
+        calibrator.adapt(rows.logits, groups=rows.group)
     except CalibrationError as error:
         raise InputValueError(
             f"The class frequencies cannot be estimated: {error}", where=in_body("estimate")

@@ -55,7 +55,7 @@ async def recalibrate(
 
 
 def checked(runtime: Runtime, model: Model, request: RecalibrationRequest, *, by: Principal) -> RefitRequest:
-    """Return what a job is told, once nothing but the rows can still be wrong.
+    """Return the request of a job, checked in all respects but the rows.
 
     Raises:
         InputValueError: The request cannot be fulfilled; the error says which part.

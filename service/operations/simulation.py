@@ -27,7 +27,6 @@ from service.places import in_body
 from service.runtime import Runtime
 from service.serving.model import Model
 from service.serving.plane import Served
-from service.times import iso
 
 _LEAST = 1e-6
 
@@ -99,7 +98,7 @@ def simulate_policy(
             "revision": revision,
             "policy": f"{policy}@{after.version}",
             "against": None if before is None else f"{before.policy.id}@{before.version}",
-            "window": _window(seen.rows),
+            "window": seen.rows.window(),
             **certificates(after),
             "warnings": warnings(after),
             **dict(found),
@@ -131,7 +130,7 @@ def try_thresholds(
     found = simulate_on(recent, after, before, most_flips=0, seed=_seed(runtime))
     counts = spread(recent, after, bins=bins) if len(recent.rows) else None
     outcomes = (_outcome(recent, before), _outcome(recent, after)) if len(recent.rows) else None
-    return Trial(before, after, found, _window(recent.rows), counts, outcomes)
+    return Trial(before, after, found, recent.rows.window(), counts, outcomes)
 
 
 def _outcome(seen: Calibrated, solved: SolvedPolicy) -> BacktestedOutcome:
@@ -147,10 +146,6 @@ def _outcome(seen: Calibrated, solved: SolvedPolicy) -> BacktestedOutcome:
 
 def _calibrated(served: Served, rows: Rows) -> Calibrated:
     return Calibrated.of(served.calibrator, served.labels, rows)
-
-
-def _window(rows: Rows) -> tuple[str, str] | None:
-    return (iso(int(rows.predicted_at[0])), iso(int(rows.predicted_at[-1]))) if len(rows) else None
 
 
 def _seed(runtime: Runtime) -> int:

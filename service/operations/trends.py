@@ -29,6 +29,7 @@ from service.state.revisions import RevisionStore
 from service.state.row_cells import RowCells
 from service.state.slices import LogSample, Span, load_sample, load_sought_sample
 from service.state.window import Window
+from service.times import DAY_US
 
 ROWS: Final = 20_000
 """Maximum rows that either sample reads: of all predictions, and of those whose label was sought."""
@@ -38,7 +39,6 @@ ARRIVED: Final = 0.95
 """Share of sought labels from which a span counts as labelled."""
 
 _SPANS = 28
-_DAY_US = 86_400_000_000
 _BINS = 12
 _POINTS = 60
 _MOST_MARKS = 30
@@ -138,10 +138,10 @@ def trends(runtime: Runtime, model: Model, positive: str | None, days: int, hour
     """
     served, now = model.served, now_us()
     chosen = _class_of(served, positive)
-    since = now - days * _DAY_US
+    since = now - days * DAY_US
     spans = _spans((since, now), _SPANS)
-    present = now - now % (_DAY_US // 24)
-    recent = _spans((present - (HOURS - 1) * (_DAY_US // 24), present + _DAY_US // 24), HOURS)
+    present = now - now % (DAY_US // 24)
+    recent = _spans((present - (HOURS - 1) * (DAY_US // 24), present + DAY_US // 24), HOURS)
     window = Window(model.name, served.revision.model_digest, min(since, recent[0][0]))
     classes = len(served.labels)
     most = rows_at_once(classes, ROWS)
@@ -157,7 +157,7 @@ def trends(runtime: Runtime, model: Model, positive: str | None, days: int, hour
     positives = _positives(served, chosen, sought.rows)
     labelled = _labelled(sought, positives, sought_scores, len(spans))
     age = maturity_us(served.policies.values(), runtime.settings.monitor_maturity_s)
-    mature = days * _DAY_US > age
+    mature = days * DAY_US > age
     tested = sought.rows.known()
     if mature:
         tested = tested & (sought.rows.predicted_at < now - age)
@@ -173,7 +173,7 @@ def trends(runtime: Runtime, model: Model, positive: str | None, days: int, hour
         cut=seen.cut or sought.cut,
         sought=len(sought.rows),
         mature=mature,
-        mature_days=age / _DAY_US,
+        mature_days=age / DAY_US,
         labelled=len(judged),
         positives=int(judged_positive.sum()),
         reliability=tuple(_reliability(probability, judged_positive, judged)),

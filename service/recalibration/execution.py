@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections import Counter
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from service.serving.replay import replay
 from service.settings import Settings
 from service.state.database import Database, now_us
 from service.state.jobs import Job, JobStore
-from service.state.looks import Look, record_look
+from service.state.looks import Look, latest, record_look, scopes_of
 from service.state.monitors import MonitorStore
 from service.state.numbering import number_in
 from service.state.pointers import Pointer
@@ -110,30 +111,18 @@ class Execution:
         with self._database.locked(f"jobs/{job.id}/propose"):
             report = {**(job.result or {}), "mode": "propose"}
             kept = self._revisions.of_job(job.model, job.id)
-            return kept or self._keep(job, base, outcome, report, by=by, by_key=by_key)
+            return kept or self._keep(base, outcome, report, by=by, by_key=by_key)
 
     def _keep(
-        self,
-        job: Job,
-        base: Revision,
-        outcome: dict[str, Any],
-        report: dict[str, Any],
-        *,
-        by: str,
-        by_key: str | None,
+        self, base: Revision, outcome: dict[str, Any], report: dict[str, Any], *, by: str, by_key: str | None
     ) -> Revision:
         return self._revisions.propose(
-            model=job.model,
-            bundle_id=base.bundle_id,
-            bundle_version=base.bundle_version,
-            model_digest=base.model_digest,
+            base,
             calibrator=restored(outcome["calibrator"]),
             policies={key: SolvedPolicy.from_dict(document) for key, document in outcome["policies"].items()},
-            parent=base.id,
             cause="recalibrate",
             by=by,
             gate="passed" if report["gate"]["passed"] else "refused",
-            created_at=now_us(),
             report={key: value for key, value in report.items() if key not in ("revision", "state")},
             by_key=by_key,
         )
@@ -187,9 +176,7 @@ class Execution:
             await asyncio.to_thread(self._store.update, job.id, outcome=made)
             return {**result, "revision": None, "state": "dry_run"}
         await asyncio.to_thread(self._store.update, job.id, progress="keeping the result", step=STEPS)
-        revision = await asyncio.to_thread(
-            self._keep, job, served.revision, outcome, result, by=job.by, by_key=job.by_key
-        )
+        revision = await asyncio.to_thread(self._keep, served.revision, outcome, result, by=job.by, by_key=job.by_key)
         return await self._settle(job, request, revision, result)
 
     async def _settle(
@@ -305,21 +292,28 @@ class Execution:
                 at=at,
                 groups=groups["gate"],
             )
-        looks = {
-            policy: record_look(
-                self._database,
-                task.model,
-                digest,
-                rows="certify",
-                basis=look["basis"],
-                scope=revision.policies[policy].policy.positive,
-                earliest_row_us=_earliest(look["basis"], look["earliest"]),
-                at=at,
-                groups=groups[look["groups"]],
-                reference=show["reference"] if look["basis"] == "reference" else None,
-            )._asdict()
-            for policy, look in show["certify"].items()
-        }
+        looks, together = {}, Counter[tuple[str, str]]()
+        for policy, look in show["certify"].items():
+            basis = look["basis"]
+            found = {
+                scope: record_look(
+                    self._database,
+                    task.model,
+                    digest,
+                    rows="certify",
+                    basis=basis,
+                    scope=scope,
+                    earliest_row_us=_earliest(basis, look["earliest"]),
+                    at=at,
+                    groups=groups[look["groups"]],
+                    reference=show["reference"] if basis == "reference" else None,
+                )
+                for scope in scopes_of(revision.policies[policy].policy)
+            }
+            # All policies are solved before any result is shown, so looks of this recalibration do not count.
+            fresh = all(one.number <= 1 + together[basis, scope] for scope, one in found.items())
+            looks[policy] = {**latest(found.values())._asdict(), "fresh": fresh}
+            together.update((basis, scope) for scope in found)
         return {"attempt": attempt.number, "ordinal": attempt.ordinal, "looks": looks}
 
 

@@ -40,9 +40,9 @@ from service.state.unlabelled import MOST_ROWS, load_unlabelled_rows
 from service.state.window import Window
 from service.times import iso
 
-_SEEDS = 1 << 32  # draws of beginnings are others than those of looks
-_RETURN = 0.1  # of the time that the rows span: a row that comes so long after its group's first has returned
-_FEW = 0.01  # largest share of such rows at which the first rows of groups stand for the groups
+_SEEDS = 1 << 32  # keeps draws of beginnings apart from those of looks
+_RETURN = 0.1  # of the rows' time span: a row that comes later than that after the first of its group has returned
+_FEW = 0.01  # largest share of returned rows at which the first rows of groups stand for the groups
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -241,7 +241,7 @@ def _read(
             f"{ALARM}: the traffic broke this promise; another promise or another `planned` begins a new certificate"
         )
     if beginning.since_us < evidence.kept_since_us:
-        return not_shown("rows of that time are deleted by now, so the certificate grows no more; change `planned`")
+        return not_shown("rows of that time have been deleted, so the certificate grows no further; change `planned`")
     if returned > _FEW:
         return not_shown(
             f"{returned:.1%} of the rows are of groups that came before, and groups with many rows come first: the "

@@ -51,7 +51,7 @@ class Refitted:
         }
 
 
-def basis_of(policy: Policy, names: tuple[str, ...], certifying: Rows, own: Basis = "traffic") -> Basis:
+def basis_of(policy: Policy, names: tuple[str, ...], certifying: Rows, own: Basis) -> Basis:
     """Return which rows certify: the recalibration's own if there are enough for the promises, else reference rows.
 
     A segment is certified by the recalibration's own rows only.
@@ -106,12 +106,8 @@ def refit_policies(
     candidate: Calibrator,
     rows: Division,
     *,
-    bases: Mapping[str, Basis],
-    looks: Mapping[str, int],
+    shown: Mapping[str, Shown],
     seeds: Mapping[str, int],
-    window: tuple[str, str] | None,
-    windows: float = 1.0,
-    spent: Mapping[str, int] = MappingProxyType({}),
     read: Mapping[str, Refitted] = MappingProxyType({}),
     rows_per_day: int | None = None,
 ) -> dict[str, Refitted]:
@@ -123,13 +119,10 @@ def refit_policies(
         active: The active calibrator.
         candidate: The recalibrated one.
         rows: Rows of the traffic.
-        bases: Basis of each policy's certificates.
-        looks: Look numbers by policy.
+        shown: The rows that certify each policy, and how often they were looked at. They are fresh if they were new to
+            the policy, but for looks of this recalibration.
         seeds: Seeds of each policy's draws; fixed before any label is seen.
-        window: First and last time of the recalibration's own certify rows (ISO 8601); None without times.
-        windows: Number of windows that this one counts as the best of; 1 if a rule chose it.
-        spent: Numbers of the looks among those of their year, by policy; 1 by default.
-        read: Policies whose certificates grow, solved already; nothing else is there for them.
+        read: Policies whose certificates grow, solved already; `shown` and `seeds` lack them.
         rows_per_day: Rows of a busy day in the traffic; None if unknown: those that a policy rests on so far.
 
     Raises:
@@ -143,51 +136,45 @@ def refit_policies(
         if key in read:
             refitted[key] = read[key]
             continue
-        wanted, look = old.policy, looks[key]
+        wanted, one, seed = old.policy, shown[key], seeds[key]
         stays = wanted.on_calibrator_change == "keep_threshold"
         if stays and unchanged and all(_holds(part) for part in _parts(old)):
             refitted[key] = Refitted(old)  # unchanged
             continue
         keep = old if stays else None
-        if bases[key] == "reference":
+        day = rows_per_day or old.rows_per_day
+        if one.basis == "reference":
             new = solve_on_reference(
                 wanted,
                 version=old.version,
                 bundle=bundle,
                 calibrator=candidate,
-                look=look,
-                seed=seeds[key],
+                look=one.look,
+                seed=seed,
                 keep=keep,
                 broken=broken(old),
-                spent=spent.get(key, 1),
-                rows_per_day=rows_per_day or old.rows_per_day,
+                spent=one.spent,
+                rows_per_day=day,
             )
         else:
-            alike = [
-                other
-                for other, policy in policies.items()
-                if other not in read and policy.policy.positive == wanted.positive and bases[other] == bases[key]
-            ]
             new = solve(
                 wanted,
                 version=old.version,
                 fit=fit.scored(wanted),
                 certify=certify.scored(wanted),
-                look=look,
-                basis=bases[key],
-                window=window,
-                seed=seeds[key],
+                look=one.look,
+                basis=one.basis,
+                window=one.window,
+                seed=seed,
                 keep=keep,
-                windows=windows,
-                spent=spent.get(key, 1),
-                # All policies are solved before any result is shown, so looks of this recalibration do not count.
-                fresh=look <= 1 + alike.index(key),
-                rows_per_day=rows_per_day or old.rows_per_day,
+                windows=one.windows,
+                spent=one.spent,
+                fresh=one.fresh,
+                rows_per_day=day,
             )
-            shown = Shown(look, bases[key], window, windows=windows, spent=spent.get(key, 1))
-            new = replace(new, sets=solve_sets(wanted, certify, shown, seeds[key]))
+            new = replace(new, sets=solve_sets(wanted, certify, one, seed))
         if unchanged:
-            new = replace(new, sets={value: _better(old.sets.get(value), one) for value, one in new.sets.items()})
+            new = replace(new, sets={value: _better(old.sets.get(value), found) for value, found in new.sets.items()})
         if stays and unchanged:
             refitted[key] = Refitted(_with_what_holds(old, new))
         else:

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from bundle import Bundle
+from bundle import Bundle, LabelledLogits
 from bundle.split import one_per_group
 from calibrators import CALIBRATORS, CalibrationError, Calibrator, Temperature
 from candor.contract.certificates import Basis
+from candor.contract.policies import Policy
 from service.decisions.calibrated import Calibrated
 from service.decisions.certificates import lost
+from service.decisions.claims import Shown
 from service.decisions.counting import seed_of
 from service.decisions.double_labels import double_labels
 from service.decisions.gate import compare, even_sample
@@ -42,15 +44,14 @@ from service.recalibration.report import (
     shown_calibrator,
     summary,
 )
-from service.recalibration.rows import Silence, divide, effective_rows
+from service.recalibration.rows import Division, Silence, divide, effective_rows
 from service.recalibration.task import UNCHANGED, Progress, RefitRequest, RefitTask, Show, columns_of, packed
 from service.recalibration.uploaded import Uploaded
 from service.state.window_rows import WindowRows
-from service.times import iso
+from service.times import DAY_US, iso
 
 # With fewer errors among the fit rows a temperature is uncertain, so it is shrunk towards the active one.
 ENOUGH_ERRORS = 25
-_DAY_US = 86_400_000_000
 
 
 def refit(
@@ -121,50 +122,28 @@ def refit(
     }
     if isinstance(candidate, Multicalibrated):
         _check_own_rows_certify(bases, len(certifying))
-    flagging = {key for key in bases if counts_every_row(solved[key].policy)}
-    sources = {
-        key: "reference" if basis == "reference" else "all" if key in flagging else "labelled"
-        for key, basis in bases.items()
-    }
-    reference = bundle.reference.certify
-    groups = {"gate": judged.group[tested], "labelled": certifying.group, "all": rows.certify.group}
-    groups |= {"reference": row_digests(reference)}
-    shown = show(
-        {
-            "reference": fingerprint(reference),
-            "groups": {name: packed(groups[name]) for name in {"gate", *sources.values()}},
-            "rows": "traffic" if uploaded is None else "uploaded",
-            # Both sides are equal, so the gate rows show nothing and no look is used.
-            "gate": None if unchanged else int(judged.labelled_at[tested].min()),
-            "certify": {
-                key: {
-                    "basis": basis,
-                    "earliest": first_shown(solved[key].policy, rows.certify),
-                    "groups": sources[key],
-                }
-                for key, basis in bases.items()
-            },
-        }
+    # Where the calibrator is unchanged, both sides are equal: the gate rows show nothing, and no look is used.
+    looks = _looks(
+        rows, {key: solved[key].policy for key in bases}, bases, bundle.reference.certify, gated=not unchanged
     )
+    shown = show({"rows": "traffic" if uploaded is None else "uploaded", **looks})
 
     progress(f"certifying on {len(certifying)} rows", 3)
-    window, chosen = None, 1.0
+    chosen = 1.0
     if uploaded is None and not request.window_by_rule:
         chosen = windows(request.since_us, request.until_us, at_us=at, rows=len(rows.certify))
-    if uploaded is None or uploaded.timed:
-        window = iso(int(certifying.predicted_at.min())), iso(int(certifying.predicted_at.max()))
+    window = certifying.window() if uploaded is None or uploaded.timed else None
     refitted = refit_policies(
         solved,
         bundle,
         active,
         candidate,
         rows,
-        bases=bases,
-        looks={key: look["number"] for key, look in shown["looks"].items()},
-        spent={key: look["spent"] for key, look in shown["looks"].items()},
+        shown={
+            key: Shown(look["number"], bases[key], window, fresh=look["fresh"], windows=chosen, spent=look["spent"])
+            for key, look in shown["looks"].items()
+        },
         seeds={key: seed_of(seed, look["ordinal"]) for key, look in shown["looks"].items()},
-        window=window,
-        windows=chosen,
         read=read,
         rows_per_day=task.rows_per_day,
     )
@@ -228,19 +207,7 @@ def refit(
             "before": shown_calibrator(active.to_dict()),
             "after": shown_calibrator(candidate.to_dict()),
         },
-        "rows": {
-            "fit": len(rows.fitting),
-            "certify": len(certifying),
-            "gate": len(gate),
-            "implicit": rows.silent,  # of `fit`
-            "pending": found.pending,
-            "rescored": found.rescored,
-            "conflicts": found.conflicts,
-            "unknown_labels": found.unknown_labels,
-            "effective_fit": round(effective_rows(rows.fitting.weight), 1),
-            "unlabelled_share": found.share,
-            "left_out_before": None if found.left_out_before is None else iso(found.left_out_before),
-        },
+        "rows": _counts(found, rows),
         "double_labels": None if doubles is None else doubles.document,
         "implicit_negative": request.implicit_negative,
         "gate": verdict.document,
@@ -264,6 +231,53 @@ def refit(
     }
 
 
+def _looks(
+    rows: Division,
+    policies: Mapping[str, Policy],
+    bases: Mapping[str, Basis],
+    reference: LabelledLogits,
+    *,
+    gated: bool,
+) -> dict[str, Any]:
+    """Return which rows the gate, if it looks at any, and the policies' certificates are about to look at."""
+    tested = rows.judged.take(rows.judged.known())
+    groups = {
+        "gate": tested.group,
+        "labelled": rows.certify.group[rows.certify.known()],
+        "all": rows.certify.group,
+        "reference": row_digests(reference),
+    }
+    of = {
+        key: "reference" if bases[key] == "reference" else "all" if counts_every_row(policy) else "labelled"
+        for key, policy in policies.items()
+    }
+    return {
+        "reference": fingerprint(reference),
+        "groups": {name: packed(groups[name]) for name in {"gate", *of.values()}},
+        "gate": int(tested.labelled_at.min()) if gated else None,
+        "certify": {
+            key: {"basis": bases[key], "earliest": first_shown(policy, rows.certify), "groups": of[key]}
+            for key, policy in policies.items()
+        },
+    }
+
+
+def _counts(found: WindowRows, rows: Division) -> dict[str, Any]:
+    return {
+        "fit": len(rows.fitting),
+        "certify": int(rows.certify.known().sum()),
+        "gate": int(rows.judged.known().sum()),
+        "implicit": rows.silent,  # of `fit`
+        "pending": found.pending,
+        "rescored": found.rescored,
+        "conflicts": found.conflicts,
+        "unknown_labels": found.unknown_labels,
+        "effective_fit": round(effective_rows(rows.fitting.weight), 1),
+        "unlabelled_share": found.share,
+        "left_out_before": None if found.left_out_before is None else iso(found.left_out_before),
+    }
+
+
 def _asked(request: RefitRequest) -> dict[str, Any]:
     """Return the requested labelled traffic in the form of a request."""
     times = {"since": request.since_us, "until": request.until_us}
@@ -278,7 +292,7 @@ def _asked(request: RefitRequest) -> dict[str, Any]:
 def _silence(request: RefitRequest, names: Sequence[str], at: int) -> Silence | None:
     if (meant := request.implicit_negative) is None:
         return None
-    maturity_us = round(meant["maturity_days"] * _DAY_US)
+    maturity_us = round(meant["maturity_days"] * DAY_US)
     return Silence(list(names).index(meant["label"]), at - maturity_us, frozenset(meant["actions"]))
 
 

@@ -70,7 +70,7 @@ def load_uploaded(
     revision: Revision,
     bundle: Bundle,
     scoring: Callable[[Bundle, Place], AbstractContextManager[Scoring]],
-    cells: RowCells | None = None,
+    cells: RowCells | None,
 ) -> tuple[Uploaded, Rows]:
     """Read an uploaded set, a few MB at a time; the model scores its inputs.
 
@@ -83,7 +83,7 @@ def load_uploaded(
         revision: The active revision.
         bundle: Its bundle.
         scoring: Opens what scores inputs, from the bundle and the field of the request that named the rows.
-        cells: Reads columns of the inputs for calibrators that need them.
+        cells: Reads columns of the inputs; None for a calibrator that needs none.
 
     Raises:
         UnknownLabelledSetError: The set does not exist.

@@ -54,7 +54,7 @@ _ASKED = ("/v1/jobs", "/dashboard/audit")  # they are about the model in their q
 # Requests that are not GET and count towards no quota of changes: labels and predictions have limits of their own.
 _NO_CHANGE = re.compile(
     r".*/(?:predict|infer|feedback|simulate|backtest|logout)|/v1/models/[^/]+:predict|/v2/repository/index"
-    r"|/(?:v1|dashboard)/models/[^/]+/cases(?:/.*)?"
+    r"|/(?:v1|dashboard)/models/[^/]+/cases(?:/(?![^/]+/assign$).*)?"  # the audit log keeps who assigned a case
 )
 # Of these, lists leave out other models.
 _OF_NO_MODEL = re.compile(r"/v1/models|/v1/multilabel|/v2/?|/dashboard(?:/theme|/logout)?")
@@ -75,12 +75,14 @@ def _needed(method: str, path: str) -> str | None:
 
 
 def changes(method: str, path: str) -> bool:
-    """Return whether a request may change more than labels and cases.
+    """Return whether a request may change more than labels and cases, or assigns a case.
 
     >>> changes("PUT", "/v1/models/digits/policies/auto-read"), changes("POST", "/v1/models/digits/cases/01J/claim")
     (True, False)
+    >>> changes("POST", "/dashboard/models/digits/cases/01J/assign")
+    True
     """
-    return method not in ("GET", "HEAD") and _NO_CHANGE.fullmatch(path) is None
+    return method != "GET" and _NO_CHANGE.fullmatch(path) is None
 
 
 async def on_model(principal: Principal, path: str, query: bytes, runtime: Runtime) -> Principal:
@@ -159,7 +161,7 @@ def _check_unguarded(access: Access, scope: Scope) -> None:
     headers = dict(reversed(scope["headers"]))  # the first of equals, as everywhere
     site, origin, host = (_text(headers.get(name)) for name in (b"sec-fetch-site", b"origin", b"host"))
     other = origin is not None and origin.partition("://")[2] != host if site is None else site in _OTHER_SITES
-    if other and scope["method"] not in ("GET", "HEAD"):  # links from elsewhere may lead here
+    if other and scope["method"] != "GET":  # links from elsewhere may lead here
         raise not_local(in_header("Origin"), origin or site or "", "a page of this service")
     if not access.local_only:
         return

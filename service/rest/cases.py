@@ -92,9 +92,9 @@ def release_case(
     return sent(cases.release(runtime, model, case, body or CaseRelease(), by=by))
 
 
-def assign_case(runtime: RuntimeDep, model: ModelDep, case: str, body: CaseAssign) -> Response:
-    """Reserve a waiting case for a person, or for anyone."""
-    return sent(cases.assign(runtime, model, case, body))
+def assign_case(runtime: RuntimeDep, model: ModelDep, by: Caller, case: str, body: CaseAssign) -> Response:
+    """Reserve a waiting case for a person, or for anyone. The audit log keeps it."""
+    return sent(cases.assign(runtime, model, case, body, by=by))
 
 
 def add_to(router: APIRouter) -> None:

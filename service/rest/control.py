@@ -20,14 +20,15 @@ from service.rest import (
     revisions,
 )
 from service.rest.dependencies import known_query, model_in_path
+from service.rest.documents import DocumentRoute
 
 _OF_MODEL: Final = "/v1/models/{model}"
 
 
 def router() -> APIRouter:
     """Return the routes below /v1, and the short forms on the default model."""
-    recalibrations, of_model = APIRouter(prefix=_OF_MODEL), APIRouter(prefix=_OF_MODEL)
-    whole, others = APIRouter(), APIRouter(dependencies=[Depends(known_query)])
+    recalibrations, of_model = APIRouter(prefix=_OF_MODEL), APIRouter(prefix=_OF_MODEL, route_class=DocumentRoute)
+    whole, others = APIRouter(), APIRouter(dependencies=[Depends(known_query)], route_class=DocumentRoute)
     for subject in (revisions, policies, cases, labelled_sets, prior_shift, challengers, models):
         subject.add_to(of_model)
     others.include_router(of_model, dependencies=[Depends(model_in_path)])

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import Depends, Header, Path, Request
 
-from service.errors import EpochRequiredError, EpochStaleError
+from service.errors import CandorError, EpochRequiredError, EpochStaleError, InputValueError
 from service.operations.principal import Principal
 from service.places import in_header
 from service.rest.exchange import unknown_parameter
@@ -16,6 +16,7 @@ from service.serving.labels import MultiLabel
 from service.serving.model import Model
 
 _EPOCH = re.compile(r'(?:W/)?"?([0-9]{1,18})"?')
+_ENTITY_TAG = re.compile(r'(?:W/)?"[!\x23-\x7e\x80-\xff]*"')  # RFC 9110, section 8.8.3
 
 
 def _runtime(request: Request) -> Runtime:
@@ -52,38 +53,48 @@ async def known_query(request: Request) -> None:
         raise unknown_parameter(unknown[0], sorted(known))
 
 
-def expected_epoch(
-    if_match: Annotated[
-        str | None, Header(description="The ETag of GET …/revisions that this change is based on. Required.")
+def _expected_epoch(
+    request: Request,
+    _: Annotated[
+        str | None,
+        Header(alias="if-match", description="The ETag of GET …/revisions that this change is based on. Required."),
     ] = None,
 ) -> int:
-    """Return the epoch that the change is based on.
+    """Return the epoch of a request; several lines of If-Match are one list."""
+    return epoch_of(", ".join(request.headers.getlist("if-match")).strip())
+
+
+def epoch_of(if_match: str) -> int:
+    """Return the epoch that a change is based on.
+
+    Args:
+        if_match: Value of the header; "" without one.
 
     Raises:
-        EpochRequiredError: If-Match is missing.
-        EpochStaleError: If-Match is not an epoch.
+        EpochRequiredError: It is missing, or fits any epoch.
+        InputValueError: It is not an entity tag, or has several.
+        EpochStaleError: It is the entity tag of something else.
     """
-    if if_match is None:
-        raise EpochRequiredError(
-            "Moving the active revision needs the epoch that it is based on.",
-            where=in_header("If-Match"),
-            found="no header",
-            expected="the ETag of GET …/revisions",
-            remedy="Read the revisions and send their ETag back as If-Match.",
-        )
-    match = _EPOCH.fullmatch(if_match.strip())
-    if match is None:
-        raise EpochStaleError(  # an entity tag of something else does not match
-            "If-Match is not an epoch.",
-            where=in_header("If-Match"),
-            found=if_match,
-            expected="the ETag of GET …/revisions",
-        )
-    return int(match[1])
+    match = _EPOCH.fullmatch(if_match)
+    if match is not None:
+        return int(match[1])
+    kind: type[CandorError]
+    kind, said = EpochStaleError, "If-Match is not an epoch."
+    if if_match in ("", "*"):
+        kind, said = EpochRequiredError, "Moving the active revision needs the epoch that it is based on."
+    elif _ENTITY_TAG.fullmatch(if_match) is None:
+        kind, said = InputValueError, "If-Match is not one entity tag."
+    raise kind(
+        said,
+        where=in_header("If-Match"),
+        found=if_match or "no header",
+        expected="the ETag of GET …/revisions",
+        remedy="Read the revisions and send their ETag back as If-Match.",
+    )
 
 
 RuntimeDep = Annotated[Runtime, Depends(_runtime)]
 ModelOrLabelsDep = Annotated[Model | MultiLabel, Depends(_model_or_labels)]
 ModelDep = Annotated[Model, Depends(_model)]
-EpochDep = Annotated[int, Depends(expected_epoch)]
+EpochDep = Annotated[int, Depends(_expected_epoch)]
 Caller = Annotated[Principal, Depends(_caller)]

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from candor.contract.documents import each_name_once
 from candor.contract.feedback import MOST_ITEMS, FeedbackEntry, FeedbackRequest
 from service.errors import MalformedBodyError, UnsupportedMediaTypeError
 from service.places import Place, in_body
@@ -82,7 +83,7 @@ def read_feedback(body: bytes, media_type: str) -> Sent:
 def _json(body: bytes) -> Any:
     check_values(body, _MOST_VALUES)
     try:
-        return json.loads(body) if body else None
+        return json.loads(body, object_pairs_hook=each_name_once) if body else None
     except (ValueError, RecursionError) as error:
         raise MalformedBodyError(f"The body is not valid JSON: {error}.", expected="JSON") from error
 

@@ -24,7 +24,6 @@ def router(runtime: Runtime, access: Access) -> APIRouter:
     routes = APIRouter(tags=["operation"])
     started = time.monotonic()
 
-    @routes.head("/livez", include_in_schema=False)
     @routes.get("/livez")
     async def livez() -> Liveness:
         """Prove that the process runs."""
@@ -32,7 +31,6 @@ def router(runtime: Runtime, access: Access) -> APIRouter:
 
     unready = {"model": Health, "description": "Some models are not serving their active revision."}
 
-    @routes.head("/readyz", include_in_schema=False)
     @routes.get("/readyz", response_model=Health, responses={503: unready})
     async def readyz(request: Request) -> Response:
         """Return whether every model serves its active revision. With a valid key: which models, and why not."""

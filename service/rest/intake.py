@@ -168,7 +168,7 @@ class Intake:
         add = partial(
             store.add,
             *content_of,
-            bytes=spool.bytes,
+            size=spool.bytes,
             represents=represents,
             content=content,
             read=partial(_read, spool, content),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from service.errors import InputTypeError, MalformedBodyError
+from service.errors import InputShapeError, InputTypeError, MalformedBodyError
 from service.places import in_body
 
 _MAX_HEADER = 4096
@@ -26,6 +26,7 @@ def read_npy(body: bytes, expected_dtype: str) -> npt.NDArray[Any]:
     Raises:
         MalformedBodyError: The file is not valid, or its length does not match its header.
         InputTypeError: The array does not contain numbers.
+        InputShapeError: The array is empty.
     """
     try:
         shape, fortran, dtype, offset = _header(body[: _header_end(body)])
@@ -55,6 +56,10 @@ def read_npy(body: bytes, expected_dtype: str) -> npt.NDArray[Any]:
             found=f"{have} bytes of data",
             expected=f"{count * dtype.itemsize} bytes for shape {list(shape)} of {dtype}",
             remedy="The file is truncated or has trailing bytes. Write it again with numpy.save.",
+        )
+    if not count:  # before the other sizes, which may be beyond what an array can have
+        raise InputShapeError(
+            "The request has no inputs.", where=in_body("inputs"), found=str(list(shape)), expected="at least 1 example"
         )
     flat = np.frombuffer(body, dtype=dtype, offset=offset, count=count)
     inputs = flat.reshape(shape, order="F" if fortran else "C")

@@ -134,7 +134,7 @@ def media_type_of(content_type: str | None) -> str:
 
 
 def load_json(body: bytes) -> dict[str, Any]:
-    """Parse a JSON object.
+    """Parse a JSON object, of rows: of two fields with one name, the last counts.
 
     Raises:
         MalformedBodyError: The body is not JSON (NaN and Infinity are not), or not an object.
@@ -168,7 +168,7 @@ def load_rows(body: bytes, spec: InputSpec, max_rows: int, beyond: Beyond = NOTH
 
     Raises:
         MalformedBodyError: The body is not a JSON object.
-        BodyTooLargeError: It has more values than so many examples.
+        BodyTooLargeError: It has more values than `max_rows` examples.
     """
     if len(body) > LARGE:
         tensors = [tensor.shape for tensor in spec.tensors] or [spec.shape]

@@ -14,7 +14,8 @@ from candor.contract.simulation import Simulation, SimulationRequest
 from service.errors import UnsupportedMediaTypeError
 from service.operations import backtests, policies, simulation
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep
-from service.rest.payloads import JSON_TYPE, load_json, media_type_of
+from service.rest.documents import load_document
+from service.rest.payloads import JSON_TYPE, media_type_of
 from service.rest.responses import sent
 from service.serving.policy_files import policy_document
 
@@ -38,7 +39,7 @@ async def _document(request: Request) -> dict[str, Any]:
             "A policy must be JSON or YAML.", found=content_type, expected=[JSON_TYPE, *_YAML_TYPES]
         )
     body = await request.body()
-    return load_json(body) if kind == JSON_TYPE else await run_in_threadpool(policy_document, body)
+    return load_document(body) if kind == JSON_TYPE else await run_in_threadpool(policy_document, body)
 
 
 def put_policy(

@@ -54,8 +54,10 @@ _STATUS: dict[type[CandorError], int] = {
 }
 _LONGEST_ECHO = 500  # characters of client data in an error
 _OBJECT = "This must be a JSON object", "object"
+_TIME = "This is not a time with its zone", "a time such as 2026-11-28T09:30:00Z"
 _SAID = {  # where pydantic's own words name our classes, or are no help
     **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), _OBJECT),
+    **dict.fromkeys(("datetime_parsing", "datetime_from_date_parsing", "timezone_aware"), _TIME),
     "missing": ("This field is required", "a value"),
     "extra_forbidden": ("This field is unknown", "no such field"),
     "too_short": ("There are too few items", "at least {min_length}"),
@@ -64,7 +66,7 @@ _SAID = {  # where pydantic's own words name our classes, or are no help
     "string_too_long": ("The text is too long", "at most {max_length} characters"),
     "string_pattern_mismatch": ("The text has characters that are not allowed here, or another form", "{pattern}"),
 }
-_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+_METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 
 class Pages(Protocol):
@@ -73,7 +75,7 @@ class Pages(Protocol):
     def problem(self, scope: Scope, error: CandorError, status: int, headers: dict[str, str]) -> Response:
         """Return an error as a page."""
 
-    def blank(self, scope: Scope, status: int, heading: str) -> Response:
+    def blank(self, scope: Scope, status: int, heading: str, headers: dict[str, str]) -> Response:
         """Return a page with the status alone."""
 
 
@@ -100,7 +102,7 @@ class Problems:
     def blank(self, status: int, title: str, scope: Scope, headers: dict[str, str], **more: str) -> Response:
         """Return an error with its status alone."""
         if "visit" in scope:
-            return self._pages.blank(scope, status, title)
+            return self._pages.blank(scope, status, title, headers)
         if V2.fullmatch(scope["path"]):
             return JSONResponse({"error": ". ".join([title, *more.values()])}, status, headers)
         return _problem({"type": "about:blank", "title": title, "status": status, **more}, headers)
@@ -169,10 +171,11 @@ def invalid(first: Mapping[str, Any], content_type: str = "application/json") ->
     said, expected = _SAID.get(first["type"], (first["msg"], ""))
     context = first.get("ctx", {})
     return errors.InputError(
-        f"{said}.",
+        f"{said.removesuffix('.')}.",
         where=where,
-        found=_shown(found, first["type"]),
+        found=context.get("found", _shown(found, first["type"])),
         expected=context.get("expected") or expected.format(**context) or first["msg"].removeprefix("Input should be "),
+        remedy=context.get("remedy"),
     )
 
 
@@ -192,6 +195,8 @@ def problem(error: CandorError) -> Response:
     document = {"type": f"/errors/{error.kind}", "title": error.title, "status": status, "detail": str(error)}
     for key in ("where", "found", "expected", "remedy"):
         if (value := getattr(error, key)) is not None:
+            if isinstance(value, float) and not math.isfinite(value):
+                value = str(value)  # JSON would have null
             document[key] = value[:_LONGEST_ECHO] if isinstance(value, str) else value
     return _problem(document, headers)
 
@@ -224,4 +229,5 @@ def _problem(document: dict[str, Any], headers: dict[str, str]) -> Response:
 def _methods(api: FastAPI, scope: Scope) -> list[str]:
     """Return all methods of a path; Starlette names those of the first route only."""
     asked = ({**scope, "method": method} for method in _METHODS)
-    return [one["method"] for one in asked if any(route.matches(one)[0] is Match.FULL for route in api.routes)]
+    found = [one["method"] for one in asked if any(route.matches(one)[0] is Match.FULL for route in api.routes)]
+    return [name for method in found for name in ([method, "HEAD"] if method == "GET" else [method])]

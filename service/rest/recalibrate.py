@@ -24,9 +24,10 @@ from service.operations import recalibration as operation
 from service.operations.jobs import described
 from service.places import in_query
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep
+from service.rest.documents import load_document
 from service.rest.exchange import query_values
 from service.rest.labelled_sets import CONTENT, IntakeDep
-from service.rest.payloads import JSON_TYPE, load_json, media_type_of
+from service.rest.payloads import JSON_TYPE, media_type_of
 from service.rest.responses import sent
 from service.rest.schemas import ref
 from service.row_files.check import MEDIA_TYPES
@@ -66,7 +67,7 @@ async def _asked(
             found=media_type,
             expected=[JSON_TYPE, *MEDIA_TYPES],
         )
-    return _validated(load_json(content), "body")
+    return _validated(load_document(content), "body")
 
 
 def _represents(value: str | None) -> Represents | None:

@@ -155,7 +155,7 @@ def _batches(task: CheckTask, bundle: Bundle) -> Iterator[Batch]:
 
 
 def _limit_memory(more: int) -> None:
-    """Limit the memory of the process to so many bytes more than it has."""
+    """Limit the memory of the process to what it uses now and this many bytes more."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmData:"):
             limit = int(line.split()[1]) * 1024 + more

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -11,6 +12,7 @@ from typing import Any, BinaryIO, Final
 
 import orjson
 
+from candor.contract.documents import each_name_once
 from service.errors import InputTypeError, InputValueError, MalformedBodyError
 
 NDJSON_TYPE: Final = "application/x-ndjson"
@@ -109,10 +111,14 @@ def _ndjson(stream: BinaryIO, first: int) -> Iterator[Record]:
             continue
         try:
             fields = orjson.loads(line.rstrip())  # with its newline, an error at the end would be on the next line
-        except orjson.JSONDecodeError as error:
+            # If there are as many colons as names, each name is there once. Python's parser takes five times as long.
+            if isinstance(fields, dict) and line.count(b":") != len(fields):
+                json.loads(line, object_pairs_hook=each_name_once)
+        except (ValueError, RecursionError) as error:
+            column = f", column {error.colno}" if isinstance(error, orjson.JSONDecodeError) else ""
             raise MalformedBodyError(
-                f"Line {number} is not valid JSON: {error.msg}.",
-                where=f"line {number}, column {error.colno}",
+                f"Line {number} is not valid JSON: {getattr(error, 'msg', error)}.",
+                where=f"line {number}{column}",
                 found=_shown(line),
                 expected="one JSON object per line (NaN and Infinity are not JSON)",
             ) from error

@@ -102,7 +102,7 @@ def column_values(column: Any) -> Column:
         column = column.cast(kind.value_type)
         kind = column.type
     try:
-        if DataType.is_temporal(kind):
+        if DataType.is_timestamp(kind) or DataType.is_date(kind):
             microseconds = column.cast(DataType.timestamp("us", tz="UTC")).cast(DataType.int64()).to_pylist()
             return np.array(["NaT" if time is None else time for time in microseconds], dtype="<M8[us]")
         if not column.null_count and (DataType.is_numeric(kind) or DataType.is_nested(kind)):

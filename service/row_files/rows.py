@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bundle import Bundle, Columns, InputSpec, Scores, tensors
+from bundle.table import parse_number
 from service.errors import InputError, InputShapeError, InputTypeError, InputValueError, UnknownLabelError
 from service.inference.encoded import by_row, decode_base64, decode_images, encode_rows, encode_texts
 from service.inference.inputs import conform
@@ -345,7 +346,7 @@ def _number(value: Any, missing: float | None) -> float:
         return missing
     if type(value) is bool:
         raise TypeError
-    return float(value)
+    return parse_number(value) if isinstance(value, str) else float(value)
 
 
 def _is_number(value: Any, missing: float | None) -> bool:

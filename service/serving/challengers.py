@@ -153,13 +153,15 @@ class Challengers:
                 self._busy = True
             rows = sum(len(part.ids) for part in parts)
             try:
-                self._score(parts)
+                results = self._score(parts)
             except StateUnavailableError as error:
-                self._count(parts[0], "dropped", rows)
+                results = {"dropped": rows}
                 self._warn(parts[0], error)
             except Exception as error:  # noqa: BLE001 — a graph may fail in any way, and no answer waits for it
-                self._count(parts[0], "failed", rows)
+                results = {"failed": rows}
                 self._warn(parts[0], error)
+            for result, count in results.items():
+                self._count(parts[0], result, count)
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()
@@ -178,10 +180,12 @@ class Challengers:
         self._rows -= rows
         return taken
 
-    def _score(self, parts: Sequence[_Part]) -> None:
-        ready = [fitted for part in parts if (fitted := self._fitted(part)) is not None]
+    def _score(self, parts: Sequence[_Part]) -> dict[Result, int]:
+        """Score rows and store the scores; return the number of rows by result."""
+        ready = [fitted for part in parts if (fitted := _fitted(part)) is not None]
+        unfit = sum(len(part.ids) for part in parts) - sum(len(part.ids) for part in ready)
         if not ready:
-            return
+            return {"inputs": unfit}
         served, challenger = parts[0].served, parts[0].beside.challenger
         ids = [id_ for part in ready for id_ in part.ids]
         times = [part.created_at for part in ready for _ in part.ids]
@@ -191,23 +195,10 @@ class Challengers:
         if logits.shape != (len(ids), len(served.labels)):
             raise ValueError(f"scores of shape {logits.shape}, expected {(len(ids), len(served.labels))}")
         good = np.flatnonzero((logits < np.inf).all(axis=1) & (logits > -np.inf).any(axis=1))  # NaN is neither
-        self._count(parts[0], "failed", len(ids) - len(good))
         written = self._store.add_scores(
             challenger.number, [ids[row] for row in good], [times[row] for row in good], logits[good]
         )
-        self._count(parts[0], "scored", written)
-
-    def _fitted(self, part: _Part) -> _Part | None:
-        """Return the rows whose inputs fit the challenger; count the others."""
-        if part.fits:
-            return part
-        ours, theirs = part.served.encoder, part.champion and part.champion.encoder
-        if not isinstance(ours, Columns) or not isinstance(theirs, Columns):
-            self._count(part, "inputs", len(part.ids))
-            return None
-        which, inputs = _encoded(_cells(part, theirs, ours), ours, part.served.input)
-        self._count(part, "inputs", len(part.ids) - len(which))
-        return replace(part, ids=[part.ids[row] for row in which], inputs=np.concatenate(inputs)) if which else None
+        return {"inputs": unfit, "failed": len(ids) - len(good), "scored": written}
 
     def _count(self, part: _Part, result: Result, rows: int) -> None:
         with self._changed:
@@ -218,6 +209,17 @@ class Challengers:
             self._warned_at = time.monotonic()
             one = part.beside.challenger
             logger.warning("challenger failed", model=one.model, challenger=one.name, error=repr(error))
+
+
+def _fitted(part: _Part) -> _Part | None:
+    """Return the rows whose inputs fit the challenger; None if none do."""
+    if part.fits:
+        return part
+    ours, theirs = part.served.encoder, part.champion and part.champion.encoder
+    if not isinstance(ours, Columns) or not isinstance(theirs, Columns):
+        return None
+    which, inputs = _encoded(_cells(part, theirs, ours), ours, part.served.input)
+    return replace(part, ids=[part.ids[row] for row in which], inputs=np.concatenate(inputs)) if which else None
 
 
 def _cells(part: _Part, theirs: Columns, ours: Columns) -> list[dict[str, Cell] | None]:

@@ -173,9 +173,18 @@ class Loader:
     def open(self, revision: Revision) -> None:
         """Open a revision's bundle, so that `serve` is quick. It needs no lock, and fails as `serve` does."""
         if revision.bundle_id not in self._opened:
-            location = bundles.locate(self._folder, revision.model, revision.bundle_version)
-            found = self._copied(location, lambda: bundle_of(self._folder, revision, self._trusted))
+            found = self.read(revision)
             self._opened.setdefault(found.id, (found, self._session(found)))
+
+    def read(self, revision: Revision) -> Bundle:
+        """Return a revision's bundle as it is in its folder now, verified.
+
+        Raises:
+            BundleRefusedError: It is damaged, missing or a different one.
+            BundleUnreachableError: It is remote and cannot be copied.
+        """
+        location = bundles.locate(self._folder, revision.model, revision.bundle_version)
+        return self._copied(location, lambda: bundle_of(self._folder, revision, self._trusted))
 
     def close(self) -> None:
         """End the proofs that run."""

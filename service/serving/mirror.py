@@ -1,6 +1,6 @@
 """Bundles of a remote folder: listed at the start and at each load, copied when one is needed.
 
-All else reads the local copies, which are verified as every bundle is. What is served outlives the remote.
+All other code reads the local copies, which are verified like every bundle. What is served does not need the remote.
 """
 
 from __future__ import annotations

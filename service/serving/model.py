@@ -80,7 +80,7 @@ class Model:
         voided: Reasons of voided certificates, by key.
         problem: Why it does not serve its active revision; None if it does.
         damaged: Whether its bundle is the reason.
-        refused: Why new bundles did not become proposals, by version.
+        refused: Why new bundles did not become proposals, and what is wrong with the active one's folder, by version.
         failure: The last failed attempt to load the active revision; None after a success.
     """
 

@@ -152,15 +152,18 @@ class Models:
             self._propose_all(locations)
         self._loader.started()
 
+    @property
+    def default(self) -> str | None:
+        """Name of the model that is meant where none is named; None if there are several and no setting names one."""
+        return self._settings.default_model or (next(iter(self._models)) if len(self._models) == 1 else None)
+
     def get(self, name: str | None) -> Model:
         """Return the model called `name`; without a name, the default model.
 
         Raises:
             UnknownModelError: The model does not exist, or several do and none is the default.
         """
-        wanted = name or self._settings.default_model
-        if wanted is None and len(self._models) == 1:
-            return next(iter(self._models.values()))
+        wanted = name or self.default
         if wanted is None or wanted not in self._models:
             raise UnknownModelError(
                 f"Unknown model {wanted!r}." if wanted else "No default model.",
@@ -170,7 +173,7 @@ class Models:
                 remedy=f"{wanted} is a multi-label model: predict at /v1/multilabel/{wanted}/predict, or name the "
                 f"model of one label: {', '.join(sorted(model.name for model in labels))}."
                 if wanted and (labels := self.multilabels.labels_of(wanted))
-                else "Name one of these in the path, or set CANDOR_DEFAULT_MODEL."
+                else "Name one of these, or set CANDOR_DEFAULT_MODEL."
                 if self._models
                 else f"Put a bundle into {self._settings.bundles}, then POST /v1/models/<model>/load.",
             )
@@ -267,6 +270,7 @@ class Models:
         """Serve a model on every replica: its active revision, or its newest bundle if it has none.
 
         Newer bundles become proposals. Nothing else changes if the model is already served, and nothing on an error.
+        If a model stays in service although its bundle is damaged by now, the bundle is reported as refused.
 
         Args:
             name: The model.
@@ -297,6 +301,7 @@ class Models:
                 )
             new = model is None
             model = model or self._new(name)
+            before = model.plane.served
             try:
                 self._serve(model, locations)
             except BaseException:
@@ -306,6 +311,12 @@ class Models:
             self._models[name] = model
             model.desired = self._desired.set(name, loaded=True, by=by)
         new_bundles = self._propose(model, locations)  # without the lock: a rollback does not wait for a proof
+        if before is not None:  # else its bundle was read just now
+            try:
+                self._loader.read(before.revision)
+            except (BundleRefusedError, BundleUnreachableError) as error:
+                told = f"{error} It is served from memory until the next restart."
+                new_bundles.refused[before.revision.bundle_version] = told
         self._others.tell(FOLLOW)
         self._prune_copies()
         return new_bundles
@@ -457,7 +468,7 @@ class Models:
         report: dict[str, Any],
         *,
         by: str,
-        by_key: str | None = None,
+        by_key: str | None,
     ) -> Revision:
         """Propose a calibrator for other class frequencies; see `Proposals.of_prior_shift`.
 

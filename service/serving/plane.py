@@ -209,8 +209,18 @@ class Plane(Queued[Served, Logged]):
             alike = list(group)
             start, stop = stop, stop + sum(request.rows for request in alike)
             rows = slice(start, stop)
-            scores = logits[rows], probabilities[rows], labels[rows], confidence[rows]
-            whole = self._decided(served, alike, timing, ids[rows], *scores)
+            whole = decided(
+                served,
+                alike[0].policy,
+                ids[rows],
+                logits[rows],
+                probabilities[rows],
+                labels[rows],
+                confidence[rows],
+                per_row=joined([request.per_row for request in alike], [request.rows for request in alike]),
+                timing=timing,
+                explore=self._explore,
+            )
             wholes.append((whole, rows, [whole] if len(alike) == 1 else _parts(whole, alike)))
         return wholes
 
@@ -223,31 +233,6 @@ class Plane(Queued[Served, Logged]):
             written = self._log(whole, inputs[rows], parts)
             logged += zip(parts, repeat(None) if written is None else written, strict=False)
         return logged
-
-    def _decided(
-        self,
-        served: Served,
-        requests: list[Request],
-        timing: Timing,
-        ids: list[str],
-        logits: npt.NDArray[np.float32],
-        probabilities: npt.NDArray[np.float32],
-        labels: npt.NDArray[np.int64],
-        confidence: npt.NDArray[np.float32],
-    ) -> Answer:
-        """Decide the rows of requests that share their policy."""
-        return decided(
-            served,
-            requests[0].policy,
-            ids,
-            logits,
-            probabilities,
-            labels,
-            confidence,
-            per_row=joined([request.per_row for request in requests], [request.rows for request in requests]),
-            timing=timing,
-            explore=self._explore,
-        )
 
 
 def decided(

@@ -1,4 +1,4 @@
-"""The proof of a new bundle in a process of its own: a model that loops, or takes all memory, ends that alone."""
+"""The proof of a new bundle in its own process: a model that loops, or takes all memory, ends only that process."""
 
 from __future__ import annotations
 

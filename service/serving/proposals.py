@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -30,7 +29,7 @@ from service.serving.plane import Served
 from service.serving.policy_files import read_policies
 from service.settings import Settings
 from service.state.database import Database, now_us
-from service.state.looks import record_look
+from service.state.looks import latest, record_look, scopes_of
 from service.state.pointers import Pointer
 from service.state.revision_rows import Solution
 from service.state.revisions import RevisionStore
@@ -105,9 +104,7 @@ class Proposals:
             revision = self._from_bundle(proven, numbered, parent=None)
             return self._store.activate(name, revision.id, expected_epoch=None, by="start")
 
-    def of_new_bundles(
-        self, active: Served, locations: Sequence[BundleLocation], until: float = math.inf
-    ) -> NewBundles:
+    def of_new_bundles(self, active: Served, locations: Sequence[BundleLocation], until: float) -> NewBundles:
         """Propose each unknown bundle newer than the active one, with the active policies.
 
         Args:
@@ -171,18 +168,13 @@ class Proposals:
                 policy, version, active.bundle, revision.calibrator, broken=void, stays=stays, rows_per_day=day
             )
         return self._store.propose(
-            model=revision.model,
-            bundle_id=revision.bundle_id,
-            bundle_version=revision.bundle_version,
-            model_digest=revision.model_digest,
+            revision,
             calibrator=revision.calibrator,
             policies={**revision.policies, policy.id: solved},
-            parent=revision.id,
             cause="policy",
             by=by,
             by_key=by_key,
             gate="not_run",
-            created_at=now_us(),
             report={"summary": f"Policy {policy.id}@{solved.version}, {_how(solved)}."},
         )
 
@@ -203,10 +195,7 @@ class Proposals:
         """
         revision = active.revision
         return self._store.propose(
-            model=revision.model,
-            bundle_id=revision.bundle_id,
-            bundle_version=revision.bundle_version,
-            model_digest=revision.model_digest,
+            revision,
             calibrator=shifted,
             policies={
                 key: self._solve(
@@ -219,12 +208,10 @@ class Proposals:
                 )
                 for key, solved in active.policies.items()
             },
-            parent=revision.id,
             cause="prior_shift",
             by=by,
             by_key=by_key,
             gate="not_run",
-            created_at=now_us(),
             report=report,
         )
 
@@ -276,7 +263,6 @@ class Proposals:
             cause="bundle",
             by="start",
             gate="not_run",
-            created_at=now_us(),
             report={key: proven.report[key] for key in _OF_A_BUNDLE if key in proven.report}
             | ({} if proven.signed_by is None else {"signed_by": proven.signed_by}),
         )
@@ -315,17 +301,21 @@ class Proposals:
                 rows_per_day=rows_per_day,
             )
         # Scoped by positive class, not by policy: the same promise under another id is not a first look.
-        look = record_look(
-            self._database,
-            proven.manifest.model,
-            proven.model_digest,
-            rows="certify",
-            basis="reference",
-            scope=policy.positive,
-            earliest_row_us=EVERY_ROW_SEEN,
-            at=now_us(),
-            groups=row_digests(proven.reference.certify),
-            reference=fingerprint(proven.reference.certify),
+        groups, reference = row_digests(proven.reference.certify), fingerprint(proven.reference.certify)
+        look = latest(
+            record_look(
+                self._database,
+                proven.manifest.model,
+                proven.model_digest,
+                rows="certify",
+                basis="reference",
+                scope=scope,
+                earliest_row_us=EVERY_ROW_SEEN,
+                at=now_us(),
+                groups=groups,
+                reference=reference,
+            )
+            for scope in scopes_of(policy)
         )
         seed = seed_of(int.from_bytes(self._database.secret[:8], "little"), look.ordinal)
         return solve_on_reference(

@@ -25,7 +25,6 @@ from service.state.recent import load_recent_inputs, load_recent_rows, rows_at_o
 from service.state.revisions import RevisionStore
 from service.state.row_cells import RowCells
 from service.state.window import Window
-from service.times import iso
 
 MOST_ROWS: Final = 20_000
 MOST_SCORED: Final = 2_000
@@ -66,7 +65,7 @@ def replay(database: Database, before: Served, after: Served, limit: float) -> T
     return TrafficChange(
         revision=after.revision.id,
         rows=len(rows),
-        window=(iso(int(rows.predicted_at[0])), iso(int(rows.predicted_at[-1]))) if len(rows) else None,
+        window=rows.window(),
         limit=limit,
         policies=found,
         exceeds=exceeds,

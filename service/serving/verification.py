@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 TAKEN_NAMES = frozenset({"stats"})
 
 
-def trusted_keys(setting: str | None) -> TrustedKeys | None:
-    """Return the keys of `CANDOR_TRUSTED_KEYS`, a file or a value; None if it is not set.
+def trusted_keys(setting: str | None, *, where: str = "CANDOR_TRUSTED_KEYS") -> TrustedKeys | None:
+    """Return the keys of a setting, a file or a value; None if it is not set.
+
+    Args:
+        setting: The value.
+        where: Name of the setting, for the message.
 
     Raises:
         ConfigurationError: A key or the file cannot be read.
@@ -35,7 +39,7 @@ def trusted_keys(setting: str | None) -> TrustedKeys | None:
     except (BundleError, OSError, ValueError) as error:
         raise ConfigurationError(
             f"The trusted keys cannot be read: {error}",
-            where="CANDOR_TRUSTED_KEYS",
+            where=where,
             found=setting[:60],
             expected="Ed25519 public keys as PEM, or the path of a file of them",
         ) from error
@@ -54,19 +58,15 @@ def verified(path: Path, trusted: TrustedKeys | None = None) -> Bundle:
     try:
         found = bundles.verify(path)
         return found if trusted is None else replace(found, signed_by=trusted.signer(found))
-    except SignatureError as error:
+    except BundleError as error:
         raise BundleRefusedError(
-            f"Bundle {path} is refused: {error}",
+            f"Bundle {path} cannot be used: {_in_file(error)}.",
             where=error.file,
             found=error.found,
             expected=error.expected,
-            remedy="Sign it with a trusted key: candor bundle sign. CANDOR_TRUSTED_KEYS names the keys.",
-        ) from error
-    except BundleError as error:
-        raise BundleRefusedError(
-            f"Bundle {path} is refused: {error}",
-            where=getattr(error, "file", None),
-            remedy="Restore the folder as it was exported; do not change files in it.",
+            remedy="Sign it with a trusted key: candor bundle sign. CANDOR_TRUSTED_KEYS names the keys."
+            if isinstance(error, SignatureError)
+            else "Restore the folder as it was exported; do not change files in it.",
         ) from error
 
 
@@ -97,7 +97,7 @@ def verified_in_place(location: BundleLocation, trusted: TrustedKeys | None = No
     return found
 
 
-def bundle_of(folder: Path, revision: Revision, trusted: TrustedKeys | None = None) -> Bundle:
+def bundle_of(folder: Path, revision: Revision, trusted: TrustedKeys | None) -> Bundle:
     """Return the bundle that a revision was made from.
 
     Args:
@@ -123,3 +123,7 @@ def check_is(found: Bundle, revision: Revision) -> None:
             expected=revision.bundle_id,
             remedy="Restore the original folder. Export a changed model as a new version.",
         )
+
+
+def _in_file(error: BundleError) -> str:
+    return error.message if error.file is None else f"{error.file}: {error.message}"

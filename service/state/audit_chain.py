@@ -1,8 +1,8 @@
 """The hash chain over the audit log: each link is the SHA-256 of the link before it and of an entry.
 
 Entries are linked at the end of the transaction that writes them, one transaction at a time, so the chain has the order
-in which they were committed. Who can write the database can append, and can write everything anew: heads that are kept
-elsewhere show the latter.
+in which they were committed. Anyone who can write to the database can append entries, and can rewrite all of them:
+heads that are kept elsewhere reveal a rewrite.
 """
 
 from __future__ import annotations

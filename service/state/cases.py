@@ -1,8 +1,8 @@
 """The review queue: claims with leases, and their ends.
 
-A case has one row, which every change locks, and each change names the state that it expects: of two people who act on
-one case, one is refused, on whatever replicas they are. A claim is a time in that row, so nobody has to end it for a
-process that dies.
+A case has one row, which every change locks, and each change names the state that it expects. So if two people act on
+one case, one of them is refused, whichever replicas they use. A claim is a time in that row, so it ends by itself if a
+process dies.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, case, false, func, 
 from service.errors import CaseStateError, UnknownCaseError
 from service.ids import is_prediction_id
 from service.places import in_body
+from service.state import audit
 from service.state.database import Database, now_us
 from service.state.tables import cases, feedback, origins, predictions
 from service.times import iso
@@ -242,8 +243,11 @@ class CaseStore:
         reason: str,
         lease: int | None = None,
         reasons: Mapping[str, Any] | None = None,
+        again: bool = True,
     ) -> Case:
         """End a case without a label, and keep why its row got its probability.
+
+        Without `again`, a case that has ended stays as it is: the caller may not have seen its end.
 
         Raises:
             UnknownCaseError: The model has no such case.
@@ -251,7 +255,8 @@ class CaseStore:
                 latest.
         """
         now = now_us()
-        mine = or_(and_(_WAITS, _available(by, now)), and_(cases.c.outcome == "skipped", cases.c.done_by == by))
+        ended = and_(cases.c.outcome == "skipped", cases.c.done_by == by, true() if again else cases.c.reason == reason)
+        mine = or_(and_(_WAITS, _available(by, now)), ended)
         end: dict[str, Any] = {
             "outcome": "skipped",
             "reason": reason,
@@ -265,25 +270,32 @@ class CaseStore:
             _refuse_labelled(connection, model, id_)
             return _read(connection, model, id_)
 
-    def release(self, model: str, id_: str, by: str, *, lease: int | None = None) -> Case:
+    def release(self, model: str, id_: str, by: str, *, lease: int | None = None, again: bool = True) -> Case:
         """Give the caller's claim back, or reopen a case that the caller labelled or skipped. Its label stays stored.
+
+        Without `again`, only give a claim back.
 
         Raises:
             UnknownCaseError: The model has no such case.
             CaseStateError: The caller neither holds nor ended it, or `lease` is not its latest.
         """
         now = now_us()
-        mine = or_(and_(_WAITS, cases.c.claimed_by == by), cases.c.done_by == by)
-        return self._change(model, id_, by, lease, mine, _REOPENED, now)
+        mine = or_(and_(_WAITS, cases.c.claimed_by == by), cases.c.done_by == by if again else false())
+        with self._database.begin() as connection:
+            _change(connection, model, id_, by, lease, mine, _REOPENED, now)
+            return _read(connection, model, id_)
 
-    def assign(self, model: str, id_: str, to: str | None) -> Case:
-        """Reserve a waiting case for a person; None for anyone. A claim stays.
+    def assign(self, model: str, id_: str, to: str | None, *, by: str) -> Case:
+        """Reserve a waiting case for a person; None for anyone. A claim stays. The audit log keeps it.
 
         Raises:
             UnknownCaseError: The model has no such case.
             CaseStateError: It is done.
         """
-        return self._change(model, id_, to or "", None, _WAITS, {"assignee": to}, now_us())
+        with self._database.begin() as connection:
+            _change(connection, model, id_, by, None, _WAITS, {"assignee": to}, now_us())
+            audit.append(connection, model=model, by=by, action="assign", subject=id_, detail={"to": to})
+            return _read(connection, model, id_)
 
     def label_within(
         self,
@@ -295,8 +307,9 @@ class CaseStore:
         label: str,
         lease: int | None = None,
         reasons: Mapping[str, Any] | None = None,
+        again: bool = True,
     ) -> None:
-        """End a case with a label, in the transaction that stores the label; again, to correct one's own.
+        """End a case with a label, in the transaction that stores the label; with `again`, also to correct one's own.
 
         `reasons` say why the row got its probability; they are kept.
 
@@ -305,7 +318,8 @@ class CaseStore:
             CaseStateError: Someone else has it or ended it, or `lease` is not its latest.
         """
         now = now_us()
-        mine = or_(and_(_WAITS, _available(by, now)), cases.c.done_by == by)
+        ended = and_(cases.c.done_by == by, true() if again else cases.c.label == label)
+        mine = or_(and_(_WAITS, _available(by, now)), ended)
         end: dict[str, Any] = {
             "outcome": "labelled",
             "label": label,
@@ -334,20 +348,6 @@ class CaseStore:
         with self._database.connect() as connection:
             rows = connection.execute(query.where(_WAITS).group_by(cases.c.model))
             return {name: Counts(*map(int, numbers)) for name, *numbers in rows}
-
-    def _change(
-        self,
-        model: str,
-        id_: str,
-        by: str,
-        lease: int | None,
-        mine: ColumnElement[bool],
-        values: Mapping[str, Any],
-        now: int,
-    ) -> Case:
-        with self._database.begin() as connection:
-            _change(connection, model, id_, by, lease, mine, values, now)
-            return _read(connection, model, id_)
 
 
 def by_time(state: State | None, order: Order) -> bool:
@@ -466,8 +466,16 @@ def _refusal(found: Case, by: str, now: int) -> CaseStateError:
     """Return the error for a case that the caller cannot change."""
     remedy = "Claim another one."
     if found.outcome is not None:
-        message = f"Case {found.id} was {found.outcome} by {found.done_by}."
-        remedy = "Only the person who ended a case can correct or reopen it. POST …/feedback takes a label from anyone."
+        ended = f"already {found.outcome}" + ("" if found.label is None else f" {found.label}")
+        message = f"Case {found.id} is {ended}, by {found.done_by}."
+        if found.done_by != by:
+            remedy = (
+                "Only the person who ended a case can correct or reopen it. POST …/feedback takes a label from anyone."
+            )
+        elif found.outcome == "labelled":
+            remedy = "To correct its label, label it again. To assign it, release it first. It cannot be skipped."
+        else:
+            remedy = "Label it, or reopen it."
     elif found.state(now) == "claimed" and found.claimed_by != by:
         message = f"{found.claimed_by} has case {found.id} until {iso(found.lease_until or 0)}."
     elif found.assignee not in (None, by):

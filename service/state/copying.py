@@ -1,6 +1,6 @@
 """Copy a whole state to another, empty one: from SQLite to PostgreSQL, or back.
 
-The rows arrive in one transaction, which ends only if each table then has the same rows on both sides.
+The rows arrive in one transaction, which commits only if each table then has the same rows on both sides.
 """
 
 from __future__ import annotations

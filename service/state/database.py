@@ -293,27 +293,43 @@ class _Turn:
         self._byte = None if shared is None else ByteLock(shared, WRITING)
 
     def __enter__(self) -> None:
-        until = time.monotonic() + sqlite.BUSY_TIMEOUT_S
         mine = threading.Event()
         with self._changed:
             self._waiting.append(mine)
             self._waiting[0].set()
-        taken = mine.wait(sqlite.BUSY_TIMEOUT_S)
-        while taken and self._byte is not None and not self._byte.take():
-            taken = time.monotonic() <= until
-            time.sleep(TURN_RETRY_S)
-        if not taken:
+        try:
+            self._wait(mine)
+        except BaseException:  # the threads behind this one must get their turn
             self._leave(mine)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if self._byte is not None:
+                self._byte.give()
+        finally:
+            self._leave(self._waiting[0])
+
+    def _wait(self, mine: threading.Event) -> None:
+        until = time.monotonic() + sqlite.BUSY_TIMEOUT_S
+        taken = mine.wait(sqlite.BUSY_TIMEOUT_S)
+        try:
+            while taken and self._byte is not None and not self._byte.take():
+                taken = time.monotonic() <= until
+                time.sleep(TURN_RETRY_S)
+        except OSError as error:
+            raise StateUnavailableError(
+                "The lock file of the state cannot be locked.",
+                found=error.strerror,
+                expected="a file system with locks",
+                remedy="Check the disk of the state folder. Some network file systems have no locks.",
+            ) from error
+        if not taken:
             raise StateUnavailableError(
                 "Another write to the state database takes too long.",
                 found=f"no turn within {sqlite.BUSY_TIMEOUT_S} s",
                 remedy="Try again. If the error persists, check the disk of the state folder.",
             )
-
-    def __exit__(self, *_: object) -> None:
-        if self._byte is not None:
-            self._byte.give()
-        self._leave(self._waiting[0])
 
     def _leave(self, mine: threading.Event) -> None:
         with self._changed:
@@ -386,9 +402,7 @@ def _translated(engine: Engine) -> Iterator[None]:
     """Convert the driver's errors of an unusable database to StateUnavailableError; pass programming errors on."""
     try:
         yield
-    except (database_errors.OperationalError, database_errors.InterfaceError) as error:
-        raise _unavailable(engine, error) from error
-    except database_errors.TimeoutError as error:
+    except (database_errors.OperationalError, database_errors.InterfaceError, database_errors.TimeoutError) as error:
         raise _unavailable(engine, error) from error
     except (engine.dialect.loaded_dbapi.OperationalError, engine.dialect.loaded_dbapi.InterfaceError) as error:
         raise _unavailable(engine, error) from error  # rows that are read from the driver directly
@@ -401,11 +415,12 @@ def _translated(engine: Engine) -> Iterator[None]:
 
 def _unavailable(engine: Engine, error: Exception) -> StateUnavailableError:
     """Return the error with cause and remedy for a driver's error."""
-    cause = str(getattr(error, "orig", None) or error).strip()
+    text = str(getattr(error, "orig", None) or error).strip()
+    cause = " ".join(text.split())  # psycopg breaks lines
     name = engine.url.render_as_string()
     expected = "a database that answers"
     if getattr(getattr(error, "orig", None), "sqlstate", None) == NO_PRIVILEGE:
-        cause, expected = cause.partition("\n")[0], "a role that may do this"
+        cause, expected = text.partition("\n")[0], "a role that may do this"
         remedy = "Run `candor state migrate` with the role that owns the tables; grant the other one what it needs."
     elif engine.dialect.name == "postgresql":
         remedy = "Start PostgreSQL, or check the state URL's host, name, user and password."
@@ -419,14 +434,15 @@ def _unavailable(engine: Engine, error: Exception) -> StateUnavailableError:
         remedy = "Close the other program that writes to the file."
     else:
         remedy = "Check the disk of the state folder."
+    said = cause if cause.endswith((".", "?")) else f"{cause}."
     found = StateUnavailableError(
-        f"The state database {name} cannot be used: {cause}.", found=cause, expected=expected, remedy=remedy
+        f"The state database {name} cannot be used: {said}", found=cause, expected=expected, remedy=remedy
     )
     if engine.dialect.name == "postgresql":  # its causes name host, port and user
         told = "The state database cannot be used."
         found.public = StateUnavailableError(told, expected=expected, remedy=remedy)
     else:
-        told = f"The state database cannot be used: {cause}."
+        told = f"The state database cannot be used: {said}"
         found.public = StateUnavailableError(told, found=cause, expected=expected, remedy=remedy)
     return found
 

@@ -217,7 +217,7 @@ def _certificates(connection: Connection, model: str, active: Row[Any]) -> Secti
     ]
     return Section(
         "Certificates and looks spent",
-        ("As they stand: one that its monitor has voided is not valid. See Alarms.",),
+        ("Current state: a certificate that its monitor has voided is not valid. See Alarms.",),
         (_grid(columns, rows), _grid(("rows", "basis", "purpose", "looks", "last"), looks)),
     )
 

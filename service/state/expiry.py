@@ -9,9 +9,10 @@ from sqlalchemy import delete, text
 
 from service.state.database import Database, now_us
 from service.state.deletion import Deleted
-from service.state.partitions import DAY_US, PARTITIONED, Part, cover, first_id, parts_of
+from service.state.partitions import PARTITIONED, Part, cover, first_id, parts_of
 from service.state.postgresql import limited
 from service.state.tables import cases, inputs, predictions
+from service.times import DAY_US
 
 DAYS_AHEAD: Final = 3
 _LATE_US: Final = 3_600_000_000  # an id is older than its row, by a request's wait

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, func, select, update
 
 from service.errors import EpochStaleError
 from service.state.columns import Codes, integers, read_columns
 from service.state.database import Database, now_us
 from service.state.insertion import insert_for
-from service.state.tables import guards, origins, predictions
+from service.state.tables import activations, guards, origins, predictions
 
 GuardState = Literal["watching", "passed", "rolled_back", "ended"]
 Counts = dict[str, dict[str, int]]
@@ -129,6 +129,12 @@ def _watching(model: str, epoch: int) -> Any:
 
 
 _SELECT = select(*(guards.c[name] for name in StoredGuard.__slots__))
+
+
+def active_since(connection: Connection, model: str, guard: StoredGuard) -> int:
+    """Return when the revision before a guard's was last activated, in microseconds since the epoch; 0 if unknown."""
+    of_it = (activations.c.model == model, activations.c.active == guard.previous, activations.c.epoch < guard.epoch)
+    return connection.execute(select(func.max(activations.c.at)).where(*of_it)).scalar_one() or 0
 
 
 @dataclass(frozen=True, slots=True)

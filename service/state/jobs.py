@@ -73,13 +73,13 @@ class JobStore:
         with self._database.begin() as connection:
             return insert_job(connection, model, kind, request, by, by_key)
 
-    def start(self, id: str) -> Job:  # noqa: A002
+    def start(self, id_: str) -> Job:
         """Put a job into state "running" and count the start, unless it has ended.
 
         Raises:
             UnknownJobError: The job does not exist.
         """
-        number = _number(id)
+        number = _number(id_)
         values = {"state": "running", "starts": jobs.c.starts + 1, "started_at": now_us(), "ending": False}
         with self._database.begin() as connection:
             connection.execute(update(jobs).where(jobs.c.number == number, _UNFINISHED).values(**values))
@@ -92,14 +92,14 @@ class JobStore:
             same = (jobs.c.number == _number(job.id), jobs.c.starts == job.starts, _UNFINISHED)
             connection.execute(update(jobs).where(*same).values(**values))
 
-    def cancel(self, id: str, *, by: str) -> Job:  # noqa: A002
+    def cancel(self, id_: str, *, by: str) -> Job:
         """Cancel a queued or running job; the replica that runs it stops soon.
 
         Raises:
             UnknownJobError: The job does not exist.
             JobStateError: It has ended, or its result is already being kept.
         """
-        number = _number(id)
+        number = _number(id_)
         with self._database.begin() as connection:
             values = {"state": "cancelled", "finished_at": now_us()}
             living = (jobs.c.number == number, _UNFINISHED, jobs.c.ending.is_(False))
@@ -107,12 +107,12 @@ class JobStore:
             job = _get(connection, number)
             if not done:
                 raise JobStateError(
-                    f"Job {id} cannot be cancelled.",
+                    f"Job {id_} cannot be cancelled.",
                     found="its result is being kept" if job.state in UNFINISHED else job.state,
                     expected="queued or running",
                     remedy="Reject its proposal, or roll back its activation.",
                 )
-            audit.append(connection, model=job.model, by=by, action="cancel", subject=id, detail={"looks": job.looks})
+            audit.append(connection, model=job.model, by=by, action="cancel", subject=id_, detail={"looks": job.looks})
             return job
 
     def begin_end(self, job: Job) -> bool:
@@ -173,7 +173,7 @@ class JobStore:
 
     def update(
         self,
-        id: str,  # noqa: A002
+        id_: str,
         *,
         state: Literal["done", "failed", "cancelled"] | None = None,
         progress: str | None = None,
@@ -187,7 +187,7 @@ class JobStore:
         Raises:
             UnknownJobError: The job does not exist.
         """
-        number = _number(id)
+        number = _number(id_)
         given = {"state": state, "progress": progress, "step": step, "result": result, "error": error}
         given["outcome"] = outcome
         values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -198,19 +198,19 @@ class JobStore:
                 connection.execute(update(jobs).where(jobs.c.number == number, _UNFINISHED).values(**values))
             return _get(connection, number)
 
-    def get(self, id: str) -> Job:  # noqa: A002
+    def get(self, id_: str) -> Job:
         """Return one job.
 
         Raises:
             UnknownJobError: The job does not exist.
         """
         with self._database.connect() as connection:
-            return _get(connection, _number(id))
+            return _get(connection, _number(id_))
 
-    def outcome(self, id: str) -> dict[str, Any] | None:  # noqa: A002
+    def outcome(self, id_: str) -> dict[str, Any] | None:
         """Return a dry run's calibrator and policies; None without any."""
         with self._database.connect() as connection:
-            query = select(jobs.c.outcome).where(jobs.c.number == _number(id))
+            query = select(jobs.c.outcome).where(jobs.c.number == _number(id_))
             found: dict[str, Any] | None = connection.execute(query).scalar_one_or_none()
             return found
 

@@ -123,48 +123,16 @@ class KeyStore:
             The key, and its secret text "cnd_<prefix>_<random>", which is not stored.
 
         Raises:
-            ConfigurationError: A scope is unknown or missing; there are no models; the source is empty or too long; the
-                name is empty, too long or taken; a rate is not a positive number; the text is not that of a key, or
-                its prefix is taken.
+            ConfigurationError: A scope is unknown or missing; there are no models; the only scope is metrics, which are
+                of all models; the source is empty or too long; the name is empty, too long or taken; a rate is not a
+                positive number; the text is not that of a key, or its prefix is taken.
         """
         wanted = frozenset(scopes)
-        if not wanted or not wanted.issubset(SCOPES):
-            raise ConfigurationError(
-                "A key requires known scopes.", where="scopes", found=sorted(wanted), expected=list(SCOPES)
-            )
-        if not name.isprintable() or not 0 < len(name.strip()) <= LONGEST_NAME:
-            raise ConfigurationError(
-                "A key requires a name.",
-                where="name",
-                found=name[:LONGEST_NAME],
-                expected=f"1 to {LONGEST_NAME} printable characters",
-            )
         limited = None if models is None else frozenset(models)
-        if limited is not None and not all(limited or [""]):
-            raise ConfigurationError(
-                "A key limited to models requires their names.", where="model", found=sorted(limited), expected="a name"
-            )
-        if source is not None and not (source.isprintable() and 0 < len(source.strip()) <= LONGEST_NAME):
-            raise ConfigurationError(
-                "This is not a source of labels.",
-                where="source",
-                found=source[:LONGEST_NAME],
-                expected=f"1 to {LONGEST_NAME} printable characters, such as reviewer",
-            )
-        for where, rate in (("rate", requests_per_s), ("rows-rate", rows_per_s)):
-            if rate is not None and not 0 < rate < math.inf:
-                raise ConfigurationError(
-                    "A key's rate must be a positive number.", where=where, found=rate, expected="> 0"
-                )
-        if text is not None and not _TEXT.fullmatch(text):
-            raise ConfigurationError(
-                "This is not the text of an API key.",
-                where="key",
-                found=f"{len(text)} characters",
-                expected="cnd_, 12 hexadecimal digits, _, and at least 40 random letters, digits, - or _",
-            )
+        _check(name, wanted, limited, source, {"rate": requests_per_s, "rows-rate": rows_per_s}, text)
         with self._database.locked("keys"), self._database.begin() as connection:
-            taken = next((key for key in _read(connection) if key.name == name and key.valid_at(now_us())), None)
+            known = _read(connection)
+            taken = next((key for key in known if key.name == name and key.valid_at(now_us())), None)
             if taken is not None:
                 raise ConfigurationError(
                     f"A valid key called {name!r} already exists.",
@@ -174,7 +142,7 @@ class KeyStore:
                     remedy=f"Choose another name, or replace the key: candor keys rotate {taken.prefix}",
                 )
             key, text = _new(name, wanted, expires_at, requests_per_s, limited, source, rows_per_s, text)
-            if any(other.prefix == key.prefix for other in _read(connection)):
+            if any(other.prefix == key.prefix for other in known):
                 raise ConfigurationError(
                     f"A key with the prefix {key.prefix} already exists.",
                     where="key",
@@ -259,9 +227,9 @@ class KeyStore:
             audit.append(connection, model=None, by=by, action="end_sessions", subject="all", detail=detail)
         return ended
 
-    def knows(self, text: str) -> bool:
-        """Return whether a key has this secret text, valid or not."""
-        return _digest(text) in self.ring().by_digest
+    def find(self, text: str) -> ApiKey | None:
+        """Return the key with this secret text, valid or not; None without one."""
+        return self.ring().by_digest.get(_digest(text))
 
     def any(self) -> bool:
         """Return whether a valid key exists."""
@@ -291,6 +259,57 @@ def _key(row: Row[Any]) -> ApiKey:
 def _read(connection: Connection) -> tuple[ApiKey, ...]:
     query = select(api_keys).order_by(api_keys.c.created_at, api_keys.c.prefix)
     return tuple(_key(row) for row in connection.execute(query))
+
+
+def _check(
+    name: str,
+    scopes: frozenset[str],
+    models: frozenset[str] | None,
+    source: str | None,
+    rates: Mapping[str, float | None],
+    text: str | None,
+) -> None:
+    """Refuse a new key's fields, as `KeyStore.create` describes them."""
+    if not scopes or not scopes.issubset(SCOPES):
+        raise ConfigurationError(
+            "A key requires known scopes.", where="scopes", found=sorted(scopes), expected=list(SCOPES)
+        )
+    if not name.isprintable() or not 0 < len(name.strip()) <= LONGEST_NAME:
+        raise ConfigurationError(
+            "A key requires a name.",
+            where="name",
+            found=name[:LONGEST_NAME],
+            expected=f"1 to {LONGEST_NAME} printable characters",
+        )
+    if models is not None and not all(models or [""]):
+        raise ConfigurationError(
+            "A key limited to models requires their names.", where="model", found=sorted(models), expected="a name"
+        )
+    if models is not None and scopes == {"metrics"}:
+        raise ConfigurationError(
+            "A key limited to models cannot read metrics: they cover all models.",
+            where="model",
+            found=sorted(models),
+            expected="no model",
+            remedy="Make the key without --model.",
+        )
+    if source is not None and not (source.isprintable() and 0 < len(source.strip()) <= LONGEST_NAME):
+        raise ConfigurationError(
+            "This is not a source of labels.",
+            where="source",
+            found=source[:LONGEST_NAME],
+            expected=f"1 to {LONGEST_NAME} printable characters, such as reviewer",
+        )
+    for where, rate in rates.items():
+        if rate is not None and not 0 < rate < math.inf:
+            raise ConfigurationError("A key's rate must be a positive number.", where=where, found=rate, expected="> 0")
+    if text is not None and not _TEXT.fullmatch(text):
+        raise ConfigurationError(
+            "This is not the text of an API key.",
+            where="key",
+            found=f"{len(text)} characters",
+            expected="cnd_, 12 hexadecimal digits, _, and at least 40 random letters, digits, - or _",
+        )
 
 
 def _new(

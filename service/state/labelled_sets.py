@@ -62,11 +62,6 @@ class Content:
     shape: list[int]
     columns: list[str]
 
-    @property
-    def row_type(self) -> np.dtype[Any]:
-        """The type of one row's values, little-endian, shape included."""
-        return np.dtype((type_of(self.dtype), tuple(self.shape)))
-
 
 @dataclass(frozen=True, slots=True)
 class LabelledSet:
@@ -105,11 +100,6 @@ class LabelledSet:
     by: str
     created_at: int
     by_key: str | None
-
-    @property
-    def row_type(self) -> np.dtype[Any]:
-        """The type of one row's values, little-endian, shape included."""
-        return np.dtype((type_of(self.dtype), tuple(self.shape)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,14 +142,14 @@ class LabelledSetStore:
         with self._database.connect() as connection:
             return _same(connection, model, model_digest, sha256, represents)
 
-    def check_room(self, by: str, bytes: int) -> None:  # noqa: A002
+    def check_room(self, by: str, size: int) -> None:
         """Refuse a set early that `add` would refuse.
 
         Raises:
             LabelledSetStateError: This uploader's sets, of all models, would be too many or too large together.
         """
         with self._database.connect() as connection:
-            self._check_room(connection, by, bytes)
+            self._check_room(connection, by, size)
 
     def add(
         self,
@@ -167,7 +157,7 @@ class LabelledSetStore:
         model_digest: str,
         sha256: str,
         *,
-        bytes: int,  # noqa: A002
+        size: int,
         represents: Represents | None,
         content: Content,
         read: ReadColumn,
@@ -183,7 +173,7 @@ class LabelledSetStore:
             model: Its model.
             model_digest: The active model file.
             sha256: Hash of the uploaded bytes.
-            bytes: Number of these bytes.
+            size: Number of these bytes.
             represents: Declared population of the sample; recorded in the audit log.
             content: Result of the check.
             read: Returns the rows.
@@ -201,11 +191,11 @@ class LabelledSetStore:
             row: dict[str, Any] = {
                 name: getattr(content, name) for name in ("kind", "rows", "labels", "segments", "dtype", "shape")
             }
-            row |= {"model": model, "model_digest": model_digest, "sha256": sha256, "bytes": bytes}
+            row |= {"model": model, "model_digest": model_digest, "sha256": sha256, "bytes": size}
             row |= {"represents": represents, "by": by, "by_key": by_key}
             with self._database.begin() as connection:
                 number = take_number(connection, "labelled set")  # other uploads wait, so that none is counted late
-                self._check_room(connection, by, bytes)
+                self._check_room(connection, by, size)
                 connection.execute(insert(labelled_sets).values(number=number, created_at=now_us(), whole=False, **row))
             try:
                 self._write_rows(number, content, read)
@@ -219,14 +209,14 @@ class LabelledSetStore:
                 self._remove_remains(model)
                 raise
 
-    def get(self, model: str, id: str) -> LabelledSet:  # noqa: A002
+    def get(self, model: str, id_: str) -> LabelledSet:
         """Return one set.
 
         Raises:
             UnknownLabelledSetError: The model does not have this set.
         """
         with self._database.connect() as connection:
-            return _get(connection, model, _number(model, id))
+            return _get(connection, model, _number(model, id_))
 
     def list(self, model: str) -> tuple[LabelledSet, ...]:
         """Return a model's sets, newest first."""
@@ -250,14 +240,14 @@ class LabelledSetStore:
             }
         return tuple(f"ls{number}" for number in sorted(found))
 
-    def delete(self, model: str, id: str, *, by: str) -> None:  # noqa: A002
+    def delete(self, model: str, id_: str, *, by: str) -> None:
         """Delete a set.
 
         Raises:
             UnknownLabelledSetError: The model does not have this set.
             LabelledSetStateError: An unfinished job uses it.
         """
-        number = _number(model, id)
+        number = _number(model, id_)
         with self._database.begin() as connection:
             found = _get(connection, model, number)
             waiting = select(jobs.c.number).where(
@@ -288,7 +278,7 @@ class LabelledSetStore:
                     for name, content in stored.items()
                     if content is not None
                 }
-                yield Chunk(np.frombuffer(row["values"], found.row_type), columns)
+                yield Chunk(np.frombuffer(row["values"], _row_type(found)), columns)
 
     def sweep(self) -> None:
         """Remove remains of crashes, unless another server is storing a set."""
@@ -304,7 +294,7 @@ class LabelledSetStore:
         sets, kept = connection.execute(query.where(labelled_sets.c.by == by)).one()
         if sets >= self._max_sets or kept + size > self._max_bytes:
             raise LabelledSetStateError(
-                f"The state keeps as many labelled sets of {by!r} as it may.",
+                f"{by!r} has reached the limit of stored labelled sets.",
                 found=f"{sets} sets with {kept} bytes, and {size} bytes more",
                 expected=f"at most {self._max_sets} sets and {self._max_bytes} bytes",
                 remedy="Delete some (candor labelled-sets delete), or raise CANDOR_MAX_LABELLED_SETS_PER_KEY or "
@@ -312,7 +302,7 @@ class LabelledSetStore:
             )
 
     def _write_rows(self, number: int, content: Content, read: ReadColumn) -> None:
-        size = max(1, _BYTES_PER_CHUNK // content.row_type.itemsize)
+        size = max(1, _BYTES_PER_CHUNK // _row_type(content).itemsize)
         for first in range(0, content.rows, size):
             rows = min(size, content.rows - first)
             columns = {_STORED_AS.get(name, name): read(name, first, rows) for name in ("values", *content.columns)}
@@ -388,3 +378,8 @@ def _lock(model: str) -> str:
 def _delete(connection: Connection, number: int) -> None:
     connection.execute(delete(labelled_rows).where(labelled_rows.c.set == number))
     connection.execute(delete(labelled_sets).where(labelled_sets.c.number == number))
+
+
+def _row_type(content: Content | LabelledSet) -> np.dtype[Any]:
+    """Return the type of one row's values, little-endian, shape included."""
+    return np.dtype((type_of(content.dtype), tuple(content.shape)))

@@ -1,7 +1,7 @@
 """A copy of the log outside of the database: Parquet files, one for each hour of prediction ids.
 
-They are written from the state, by one replica: no answer waits for them, and a place that is slow or away delays the
-files alone. A file's name is its hour, so a second attempt replaces the first; an hour that has its file is skipped.
+One replica writes them from the state. No answer waits for them, and a slow or unreachable place delays only the files.
+A file's name is its hour, so a second attempt replaces the first; an hour that has its file is skipped.
 """
 
 from __future__ import annotations

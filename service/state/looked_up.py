@@ -1,4 +1,4 @@
-"""Join orders that do not depend on statistics: PostgreSQL has none of rows that were loaded a moment ago."""
+"""Join orders that do not depend on statistics: PostgreSQL has none for rows that were just loaded."""
 
 from __future__ import annotations
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select
 
 from candor.contract.certificates import Basis
+from candor.contract.policies import Policy
 from service.state import audit
 from service.state.database import SET_BACK_US, Database
 from service.state.numbering import take_number
 from service.state.tables import exposures, feedback_batches
 from service.times import start_of_year_us
+
+SETS: Final = "*set"
+"""Scope of prediction sets: their promise is about all classes, so another positive class is another look at it."""
 
 _GROUPS = np.dtype("<i8")
 
@@ -30,6 +35,16 @@ class Look(NamedTuple):
     number: int
     ordinal: int
     spent: int = 1
+
+
+def scopes_of(policy: Policy) -> tuple[str, ...]:
+    """Return the scopes in which a policy looks at certify rows."""
+    return (policy.positive,) if policy.set is None else (policy.positive, SETS)
+
+
+def latest(looks: Iterable[Look]) -> Look:
+    """Return one look for those of a policy in all its scopes: each number is the largest."""
+    return Look(*map(max, zip(*looks, strict=True)))
 
 
 def record_look(
@@ -59,7 +74,7 @@ def record_look(
         model_digest: Digest of the file that made the rows' logits.
         rows: Role of the rows.
         basis: Source of the rows.
-        scope: Purpose: a policy's positive class; "" for the gate.
+        scope: Purpose: one of a policy's `scopes_of`; "" for the gate.
         earliest_row_us: Time of the oldest row; 0 for reference rows, so that every look counts.
         at: Time of this look.
         groups: Groups of the rows, of reference rows `row_digests`; None if every look counts.

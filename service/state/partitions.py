@@ -14,8 +14,8 @@ import numpy as np
 from sqlalchemy import Connection, text
 
 from service.state.tables import inputs, predictions
+from service.times import DAY_US
 
-DAY_US: Final = 86_400_000_000
 PARTITIONED: Final = (inputs.name, predictions.name)
 _DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUV"
 _DIGITS_OF_IDS: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # as `service.ids` writes them

@@ -1,8 +1,9 @@
-"""Read the database's password from a file, to keep it out of the environment and command lines."""
+"""Read passwords and secrets from files, to keep them out of the environment and command lines."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
@@ -10,6 +11,9 @@ from sqlalchemy.exc import ArgumentError
 from service.errors import ConfigurationError
 
 WHERE = "CANDOR_DATABASE_PASSWORD_FILE"
+_WEBHOOK: Final = "CANDOR_WEBHOOK_SECRET_FILE"
+_LEAST_SECRET: Final = 32
+_MOST_SECRETS: Final = 4
 
 
 def with_password(url: str, file: Path) -> str:
@@ -62,3 +66,27 @@ def read_secret(file: Path, name: str, *, where: str) -> str:
             where=where,
             remedy="Grant the service's user read access to the file.",
         ) from error
+
+
+def secrets_of(file: Path | None, purpose: str = "CANDOR_WEBHOOK_URL") -> tuple[str, ...]:
+    """Return the secrets of a webhook: one in a line, the current one first, older ones while they are rotated.
+
+    Args:
+        file: The file.
+        purpose: Setting that requires one.
+
+    Raises:
+        ConfigurationError: The file is missing or cannot be read, or a secret is too short.
+    """
+    expected = f"one secret of {_LEAST_SECRET} characters or more in a line, at most {_MOST_SECRETS}"
+    if file is None:
+        raise ConfigurationError(f"{purpose} requires a secret.", where=_WEBHOOK, found="nothing", expected=expected)
+    text = read_secret(file, "webhook's secret", where=_WEBHOOK)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not 1 <= len(lines) <= _MOST_SECRETS or min(map(len, lines)) < _LEAST_SECRET:
+        found = f"{len(lines)} lines" + (f", the shortest of {min(map(len, lines))} characters" if lines else "")
+        remedy = f"openssl rand -hex 32 > {file}"
+        raise ConfigurationError(
+            f"{file} is not a file of secrets.", where=_WEBHOOK, found=found, expected=expected, remedy=remedy
+        )
+    return tuple(lines)

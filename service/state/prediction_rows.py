@@ -295,8 +295,8 @@ def group_numbers(secret: bytes, groups: Sequence[str | None], examples: NDArray
         examples: N inputs, of any shape and dtype.
     """
     content = np.ascontiguousarray(examples).reshape(len(groups), math.prod(examples.shape[1:])).view(np.uint8)
-    # SHA-256, for which processors have instructions, after a block with the secret. Whoever sees such a digest could
-    # extend the input; none leaves this function.
+    # SHA-256, for which processors have instructions, after a block with the secret. With such a digest one could
+    # extend the input, but none leaves this function.
     keyed = hashlib.sha256(secret.ljust(64, b"\0"))
 
     def digest(row: int) -> bytes:

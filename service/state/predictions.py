@@ -99,7 +99,9 @@ class PredictionLog:
         written: Future[None] = Future()
         if not self._queue(_Waiting(batch, written)):
             written.set_exception(
-                OverloadedError(
+                _stopped()
+                if self._closing
+                else OverloadedError(
                     "Too many predictions wait for the log.",
                     found=f"{self.depth} waiting",
                     expected=f"at most {self._capacity}",
@@ -198,7 +200,7 @@ class PredictionLog:
                 self._settle(group, written=written, left_out=rows - written)
                 _tell(wanted, None)
                 return
-        _tell(group, StateUnavailableError("The service stopped before the prediction was logged."))
+        _tell(group, _stopped())
 
     def _settle(self, group: list[_Waiting], *, written: int = 0, dropped: int = 0, left_out: int = 0) -> None:
         with self._changed:
@@ -210,6 +212,10 @@ class PredictionLog:
             self._settled += sum(len(waiting.batch) for waiting in group)
             self._bytes -= sum(waiting.batch.nbytes for waiting in group)
             self._changed.notify_all()
+
+
+def _stopped() -> StateUnavailableError:
+    return StateUnavailableError("The service stopped before the prediction was logged.")
 
 
 def _tell(group: list[_Waiting], error: CandorError | None) -> None:

@@ -92,7 +92,7 @@ def _load(
         .limit(at_most)
     )
     columns = reader.read(connection, [query])
-    if window.cells is not None and at_most is not None:  # who wants all must not take a part for all
+    if window.cells is not None and at_most is not None:  # a caller who wants all rows must not take a part for all
         columns = _back_to(columns, columns["stored"]["stored"])
     ids, predicted_at = columns["id"][::-1], columns["predicted_at"][::-1]  # oldest first
     label, labelled_at = np.full(len(ids), NO_LABEL), np.zeros(len(ids), dtype=np.int64)

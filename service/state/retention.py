@@ -21,9 +21,8 @@ from service.state.deletion import (
     unknown_target,
 )
 from service.state.expiry import cover_ahead, drop_before
-from service.state.partitions import DAY_US
 from service.state.tables import cases, feedback, feedback_batches, inputs, origins, predictions
-from service.times import iso
+from service.times import DAY_US, iso
 
 LOCK = "retention"
 

@@ -32,6 +32,7 @@ from service.state.tables import activations, approvals, challengers, rejections
 _SOLUTIONS_PER_FETCH = 20  # the match is nearly always among the newest
 
 _NEEDED = ("active", "previous", "proposed")
+_OF_BASE = ("model", "bundle_id", "bundle_version", "model_digest")
 RevisionState = Literal["active", "previous", "proposed", "refused", "rejected", "superseded"]
 
 
@@ -44,12 +45,15 @@ class RevisionStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def propose(self, **fields: Any) -> Revision:
+    def propose(self, base: Revision | None = None, **fields: Any) -> Revision:
         """Store a new revision under the model's next id.
 
         Args:
-            **fields: Fields of `Revision` except `id`; `created_at` is optional.
+            base: Revision that becomes its parent, and whose model and bundle it has; None to give these as fields.
+            **fields: The other fields of `Revision` except `id`; `created_at` is optional.
         """
+        if base is not None:
+            fields |= {name: getattr(base, name) for name in _OF_BASE} | {"parent": base.id}
         fields = {"created_at": now_us()} | fields
         with self._database.begin() as connection:
             number = take_number(connection, f"revision/{fields['model']}")
@@ -65,7 +69,7 @@ class RevisionStore:
             )
         return revision
 
-    def get(self, model: str, id: str) -> Revision:  # noqa: A002
+    def get(self, model: str, id_: str) -> Revision:
         """Return one revision.
 
         Raises:
@@ -73,7 +77,7 @@ class RevisionStore:
             RevisionStateError: Its calibrator or a policy cannot be read.
         """
         with self._database.connect() as connection:
-            return revision_in(connection, model, id)
+            return revision_in(connection, model, id_)
 
     def list(self, model: str, limit: int = 100, before: str | None = None) -> tuple[Entry, ...]:
         """Return a model's newest revisions, newest first.
@@ -175,7 +179,7 @@ class RevisionStore:
                 states[id_] = "refused" if gate == "refused" else "proposed"
         return states
 
-    def reject(self, model: str, id: str, *, by: str, reason: str) -> None:  # noqa: A002
+    def reject(self, model: str, id_: str, *, by: str, reason: str) -> None:
         """Reject a proposal: it does not change, but activating it then requires a reason.
 
         Raises:
@@ -184,40 +188,40 @@ class RevisionStore:
         """
         with self._database.begin() as connection:
             take_number(connection, f"rejection/{model}")  # of two at once, the second sees the first
-            check_known(connection, model, id)
-            of_it = (activations.c.model == model, activations.c.active == id)
+            check_known(connection, model, id_)
+            of_it = (activations.c.model == model, activations.c.active == id_)
             used = connection.execute(select(activations.c.epoch).where(*of_it).limit(1)).first() is not None
-            same = (rejections.c.model == model, rejections.c.revision == id)
+            same = (rejections.c.model == model, rejections.c.revision == id_)
             if used or connection.execute(select(rejections.c.at).where(*same)).first() is not None:
                 raise RevisionStateError(
-                    f"Revision {id} of {model} is not an open proposal.",
+                    f"Revision {id_} of {model} is not an open proposal.",
                     found="it was active" if used else "already rejected",
                     expected="a proposal",
                     remedy="If it is active, roll back instead." if used else None,
                 )
-            row = {"model": model, "revision": id, "at": now_us(), "by": by, "reason": reason}
+            row = {"model": model, "revision": id_, "at": now_us(), "by": by, "reason": reason}
             connection.execute(insert(rejections).values(**row))
-            audit.append(connection, model=model, by=by, action="reject", subject=id, detail={"reason": reason})
+            audit.append(connection, model=model, by=by, action="reject", subject=id_, detail={"reason": reason})
 
-    def approve(self, model: str, id: str, *, by: str, by_key: str | None, reason: str | None) -> bool:  # noqa: A002
+    def approve(self, model: str, id_: str, *, by: str, by_key: str | None, reason: str | None) -> bool:
         """Record that a key wants a revision active; return whether a key of another person wants it too.
 
         Args:
             model: The model.
-            id: The revision.
+            id_: The revision.
             by: Name of the key. Keys of one name are one person's, however it is spelled.
             by_key: Prefix of the key; None without one.
             reason: Reason for the audit log.
         """
         with self._database.begin() as connection:
             take_number(connection, f"approval/{model}")  # of two at once, the second sees the first
-            of_it = (approvals.c.model == model, approvals.c.revision == id)
+            of_it = (approvals.c.model == model, approvals.c.revision == id_)
             found = {holder(row.by): row.by_key for row in connection.execute(select(approvals).where(*of_it))}
             own = holder(by)
             if own not in found:
-                row = {"model": model, "revision": id, "by": by, "by_key": by_key, "at": now_us(), "reason": reason}
+                row = {"model": model, "revision": id_, "by": by, "by_key": by_key, "at": now_us(), "reason": reason}
                 connection.execute(insert(approvals).values(**row))
-                audit.append(connection, model=model, by=by, action="approve", subject=id, detail={"reason": reason})
+                audit.append(connection, model=model, by=by, action="approve", subject=id_, detail={"reason": reason})
         return any(name != own and (key is None or key != by_key) for name, key in found.items())
 
     def pointer(self, model: str) -> Pointer | None:
@@ -249,7 +253,7 @@ class RevisionStore:
     def activate(
         self,
         model: str,
-        id: str,  # noqa: A002
+        id_: str,
         *,
         expected_epoch: int | None,
         by: str,
@@ -261,7 +265,7 @@ class RevisionStore:
 
         Args:
             model: The model.
-            id: The revision.
+            id_: The revision.
             expected_epoch: The pointer's epoch as the caller read it, 0 without a pointer; None skips the check, for a
                 model's first activation only.
             by: Actor.
@@ -278,18 +282,18 @@ class RevisionStore:
         with self._database.begin() as connection:
             epoch = take_number(connection, "epoch")
             pointer = checked_pointer(connection, model, expected_epoch)
-            check_known(connection, model, id)
-            if pointer is not None and pointer.active == id:
+            check_known(connection, model, id_)
+            if pointer is not None and pointer.active == id_:
                 raise RevisionStateError(
-                    f"Revision {id} of {model} is already active.", found="active", expected="any other state"
+                    f"Revision {id_} of {model} is already active.", found="active", expected="any other state"
                 )
-            moved = Pointer(id, pointer.active if pointer else None, epoch)
+            moved = Pointer(id_, pointer.active if pointer else None, epoch)
             detail: dict[str, Any] = {"accepted": list(accepted)} if accepted else {}
             if watch is not None:
                 detail["guard"] = {"window": watch.window_us / 1e6, "max_change": watch.max_change}
             move(connection, model, moved, by=by, action="activate", reason=reason, from_=pointer, detail=detail)
             if watch is not None and moved.previous is not None:
-                guards.begin(connection, model, watch, epoch=epoch, revision=id, previous=moved.previous)
+                guards.begin(connection, model, watch, epoch=epoch, revision=id_, previous=moved.previous)
         return moved
 
     def rollback(

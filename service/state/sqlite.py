@@ -45,8 +45,8 @@ def prepare(file: Path) -> None:
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        # Not where it is there: closing it would end the locks that SQLite has on it in this process. Another process
-        # would then take itself for the last one, and delete the write-ahead log that this one goes on to use.
+        # Not if it exists: closing it would release the locks that SQLite holds on it in this process. Another process
+        # would then take itself for the last one, and delete the write-ahead log that this process still uses.
         if not (file.is_file() and os.access(file, os.R_OK | os.W_OK)):
             os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         folder = os.open(file.parent, os.O_RDONLY)

@@ -1,6 +1,6 @@
 """Samples of the groups, by the last bits of their keyed hash.
 
-A group is in the sample of `bits` bits if so many last bits of its number are 0: a share 2^−bits of all groups, each
+A group is in the sample of `bits` bits if that many last bits of its number are 0: a share 2^−bits of all groups, each
 with all its rows. The role in a recalibration comes from the first bits, and the log's own sample from a mixed number,
 so this sample is independent of both. Each sample contains every smaller one.
 """
@@ -55,7 +55,7 @@ def bits_for(
     made_here: list[int],
     labelled: NDArray[np.int64],
     at_most: int,
-    elsewhere: tuple[int, int] = (0, 0),
+    elsewhere: tuple[int, int],
 ) -> int:
     """Return the number of bits with which a window's sample has about `at_most` unlabelled rows or fewer.
 
@@ -86,7 +86,7 @@ def bits_for(
 
 
 def bits_of(unlabelled: int, indexed: int, at_most: int) -> int:
-    """Return the bits of the sample for so many unlabelled rows, of which so many are in the indexed sample.
+    """Return the bits of the sample for a number of unlabelled rows, `indexed` of them in the indexed sample.
 
     Example:
         >>> bits_of(16_000, 0, 1_000), bits_of(100_000, 6_000, 1_000)

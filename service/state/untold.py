@@ -1,7 +1,7 @@
-"""Cases whose state a webhook has not been told yet.
+"""Cases whose state was not sent to the webhook yet.
 
-`told` is the time of the end that was delivered, 0 for a waiting case. A change of the case alone makes it untold: no
-event is written beside it, so none can be lost, and several changes in a row are told as one.
+`told` is the time of the end that was delivered, 0 for a waiting case. A change of the case itself makes it untold: no
+event is written beside it, so none can be lost, and several changes in a row are sent as one.
 """
 
 from __future__ import annotations

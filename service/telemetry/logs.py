@@ -27,7 +27,7 @@ _SECRETS = (  # a hint in lower case, without which no search is needed; what it
 )
 
 
-def configure_logs(level: str = "info", secrets: Iterable[str] = (), *, worker: int | None = None) -> None:
+def configure_logs(level: str, secrets: Iterable[str], *, worker: int | None = None) -> None:
     """Send structlog's loggers and the standard library's (uvicorn, alembic) through one JSON renderer.
 
     structlog writes by itself: a record of the standard library for each line would cost more than all the rest.

@@ -30,7 +30,7 @@ def listeners_of(settings: Settings) -> Iterator[list[socket.socket]]:
             yield [stack.enter_context(each) for each in bound(settings.host, settings.port)]
 
 
-def address_of(listener: socket.socket, scheme: str = "http") -> str:
+def address_of(listener: socket.socket, scheme: str) -> str:
     """Return the address of a bound socket as a client would write it."""
     if listener.family == socket.AF_UNIX:
         return f"unix:{listener.getsockname()}"
@@ -125,7 +125,7 @@ def cannot_listen(host: str, port: int, why: str) -> ConfigurationError:
     """Return the error of an address that cannot be bound."""
     return ConfigurationError(
         f"The service could not listen on {host}:{port}: {why}.",
-        where="CANDOR_PORT, CANDOR_GRPC_PORT",
+        where="CANDOR_HOST, CANDOR_PORT, CANDOR_GRPC_PORT",
         found=why,
-        remedy="Choose another port with --port or --grpc-port, or stop what uses this one.",
+        remedy="Correct --host, choose another port with --port or --grpc-port, or stop what uses this one.",
     )

@@ -110,7 +110,7 @@ class Questions:
                 counts.ended = summed([counts.ended, counted(last)])
 
     def _last_of(self, worker: int, what: str) -> tuple[int, Any, str | None] | None:
-        """Return what a worker has counted as its answer, None if it has told nothing yet."""
+        """Return a worker's latest counts as its answer, None if it has sent none yet."""
         last = self._counts[what].last.get(worker) if what in self._counts else None
         return None if last is None else (worker, last, None)
 

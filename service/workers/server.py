@@ -74,7 +74,7 @@ class WorkerServer(uvicorn.Server):
             for descriptor in received:
                 self._taken += 1
                 client = socket.socket(fileno=descriptor)
-                # A handshake is no connection for uvicorn yet, and one that is not begun must not wait for ever.
+                # uvicorn does not count handshakes as connections, so clients that never begin one could use all files.
                 if self.config.ssl is not None and self._open >= self._made_by.most:
                     client.close()
                     continue

@@ -27,6 +27,10 @@ logger = structlog.get_logger(__name__)
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0  # before a restart, doubled from each to the next
 _HEALTHY_S = 60.0  # a worker that ran as long begins again with the first pause
+# Pings are counted, not seconds: none is sent while the machine sleeps or this process is stopped.
+_PING_EVERY_S = 1.0
+_SILENT_PINGS = 5  # without an answer; a worker then gets connections only where all others are silent too
+_HUNG_PINGS = 30  # beyond the longest run of a model, which may keep the event loop; the worker is then killed
 _LOG_WRITTEN_S = 30.0  # beyond the drain: the log is written, the jobs are put back
 _RETRY_S = 0.05  # of what could not be accepted, or handed over
 _ACCEPTED_AT_ONCE: Final = 64
@@ -57,6 +61,7 @@ class Supervisor:
             "secret": secrets.token_hex(32),
         }
         self._stop_delay_s = settings.stop_delay_s
+        self._hung_pings = _HUNG_PINGS + settings.run_timeout_s
         self._patience_s = settings.drain_timeout_s + _LOG_WRITTEN_S
         if workers > (cpus := available_cpus()):
             logger.warning("more workers than processors", workers=workers, processors=cpus)
@@ -80,7 +85,9 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
         self._kept.append(asyncio.create_task(self._keep(self._workers[0])))
+        watching = asyncio.create_task(self._watch())
         await self._stopping.wait()
+        watching.cancel()
         self._listen()
         timer = loop.call_later(self._patience_s, self._kill)
         for worker in self._workers:
@@ -146,11 +153,26 @@ class Supervisor:
             except TimeoutError:
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
+    async def _watch(self) -> None:
+        """Ask the members again and again whether their event loops run, and kill one that never answers."""
+        while True:
+            await asyncio.sleep(_PING_EVERY_S)
+            for worker in (each for each in self._workers if each.member):
+                worker.send({"ping": True})
+                worker.unanswered += 1
+                if worker.unanswered == _SILENT_PINGS + 1:
+                    logger.error("worker does not answer", worker=worker.number, pid=worker.pid)
+                elif worker.unanswered > self._hung_pings:
+                    logger.error("worker killed, because it does not answer", worker=worker.number, pid=worker.pid)
+                    worker.kill()
+
     def _heard(self, worker: Worker, message: dict[str, Any]) -> None:
         if "answer" in message:
             self._questions.answered(
                 worker.number, message["answer"], message.get("value"), failed=message.get("failed", False)
             )
+        elif "pong" in message:
+            worker.unanswered = 0
         elif "closed" in message:
             worker.heard_closed(message["closed"])
         elif "ask" in message:
@@ -231,10 +253,10 @@ class Supervisor:
                 return
 
     def _hand(self, client: socket.socket) -> bool:
-        """Hand a connection to the worker that has the fewest; keep it a while if none can take it."""
+        """Hand a connection to the worker that answers and has the fewest; keep it a while if none can take it."""
         self._refused = None
         self._handed += 1
-        for worker in sorted(self._workers, key=lambda each: (each.open, each.given)):
+        for worker in sorted(self._workers, key=lambda each: (_is_silent(each), each.open, each.given)):
             if worker.member and worker.hand(client, self._handed):
                 client.close()
                 self._listen()
@@ -249,11 +271,15 @@ class Supervisor:
             self._hand(self._refused)
 
     def _metrics(self) -> Snapshot:
-        ready = sum(worker.member for worker in self._workers)
+        ready = sum(worker.member and not _is_silent(worker) for worker in self._workers)
         return [
             ["candor_workers", "gauge", "Worker processes.", [["candor_workers", [], len(self._workers)]]],
-            ["candor_workers_ready", "gauge", "Worker processes that take connections.",
+            ["candor_workers_ready", "gauge", "Worker processes that take connections and answer.",
              [["candor_workers_ready", [], ready]]],
             ["candor_worker_restarts", "counter", "Worker processes that ended and were started again.",
              [["candor_worker_restarts_total", [], self._restarts]]],
         ]  # fmt: skip
+
+
+def _is_silent(worker: Worker) -> bool:
+    return worker.unanswered > _SILENT_PINGS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -72,6 +73,7 @@ class Team:
 
     async def join(self) -> None:
         """Become one of them: every later question is put to this worker too."""
+        self._loop = asyncio.get_running_loop()
         self._send({"ready": True})
         await asyncio.wrap_future(self._joined)
 
@@ -133,6 +135,9 @@ class Team:
                 if "do" in message:
                     pool = self._follower if message["do"] == FOLLOW else self._pool
                     pool.submit(self._do, message["do"], message["id"])
+                elif "ping" in message:
+                    with contextlib.suppress(RuntimeError):  # the loop has ended
+                        self._loop.call_soon_threadsafe(self._send, {"pong": True})
                 elif "joined" in message:
                     self._joined.set_result(None)
                 elif "stopping" in message:

@@ -26,6 +26,7 @@ class Worker:
         member: Whether it takes connections and questions.
         joined: Whether it has been a member before, in any of its processes.
         given: Number of the hand-over, among all workers, that it got last.
+        unanswered: Pings since it last answered one.
     """
 
     def __init__(self, number: int, threads: int) -> None:
@@ -33,7 +34,7 @@ class Worker:
         self._environment = thread_limits(threads) | os.environ
         self.member = False
         self.joined = False
-        self.given = 0
+        self.given = self.unanswered = 0
         self._handed = self._closed = 0
         self._process: asyncio.subprocess.Process | None = None
         self._connections: socket.socket | None = None
@@ -56,7 +57,7 @@ class Worker:
             first: First message to it.
             inherited: Further open files that the process keeps open.
         """
-        self._handed = self._closed = 0
+        self._handed = self._closed = self.unanswered = 0
         control, control_there = socket.socketpair()
         self._connections, connections_there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._connections.setblocking(False)

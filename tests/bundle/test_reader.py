@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import pytest
 import bundle
 from bundle import manifest as manifest_module
 from bundle import reader
+from tests.array_files import npz
 
 
 def every_file(path: Path) -> list[str]:
@@ -144,12 +144,6 @@ def test_signed_nonsense_is_refused_by_its_name(written: Path, name: str, data: 
     assert caught.value.file == name
 
 
-def archive(**arrays: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
-    return buffer.getvalue()
-
-
 def reference_arrays() -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     for part in ("fit", "certify", "gate"):
@@ -174,9 +168,9 @@ def reference_arrays() -> dict[str, np.ndarray]:
     ],
 )
 def test_reference_rows_that_do_not_fit_the_model(written: Path, change: dict[str, np.ndarray]) -> None:
-    rewrite(written, "reference.npz", archive(**reference_arrays()))
+    rewrite(written, "reference.npz", npz(**reference_arrays()))
     bundle.verify(written)
-    rewrite(written, "reference.npz", archive(**(reference_arrays() | change)))
+    rewrite(written, "reference.npz", npz(**(reference_arrays() | change)))
     with pytest.raises(bundle.BundleFormatError) as caught:
         bundle.verify(written)
     assert caught.value.file == "reference.npz"

@@ -24,7 +24,7 @@ from bundle import BundleDamagedError, BundleError, BundleFormatError, RemoteErr
 from bundle.copying import copy, pinned, remote_manifest
 from bundle.references import Reference
 from bundle.registry import Artifact
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 from .conftest import make_contents
 
@@ -326,7 +326,7 @@ def real(tmp_path: Path) -> Iterator[str]:
 
     def answers() -> bool:
         try:
-            return httpx.get(f"http://{host}/v2/").status_code == 200
+            return httpx.get(f"http://{host}/v2/", timeout=PATIENCE_S).status_code == 200
         except httpx.TransportError:
             return False
 
@@ -341,7 +341,7 @@ def real(tmp_path: Path) -> Iterator[str]:
 def test_a_bundle_comes_back_from_a_real_registry(real: str, tmp_path: Path) -> None:
     path = bundles.write(tmp_path / "bundles", make_contents())
     pushed_layers = []
-    with httpx.Client(base_url=f"http://{real}/v2/team/model") as client:
+    with httpx.Client(base_url=f"http://{real}/v2/team/model", timeout=PATIENCE_S) as client:
         for name, content in contents(path).items():
             place = httpx.URL(client.post("/blobs/uploads/").headers["location"])
             assert client.put(place.copy_merge_params({"digest": digest(content)}), content=content).status_code == 201

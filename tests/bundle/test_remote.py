@@ -11,7 +11,6 @@ from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, Thread
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -19,14 +18,6 @@ from bundle import BundleDamagedError, BundleError, RemoteError, remote
 from bundle.references import Reference
 
 DIGEST = 64 * "a"
-
-
-@pytest.fixture
-def memory() -> Iterator[Any]:
-    files = fsspec.filesystem("memory")
-    yield files
-    for name in files.ls("/", detail=False):
-        files.rm(name, recursive=True)
 
 
 @pytest.fixture

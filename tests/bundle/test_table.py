@@ -225,7 +225,7 @@ def test_training_import_and_service_agree_on_what_spells_a_number(text: str, ot
 
 def test_a_literal_column_lacks_only_empty_texts() -> None:
     column = Column("country", kind="text", fill="none", literal=True)
-    assert column.encode(["NA", " ? ", "", None, float("nan")]) == ["NA", "?", "none", "none", "none"]
+    assert column.encode(["NA", " ? ", "", None, float("nan")]) == ["NA", " ? ", "none", "none", "none"]
     columns = Columns((column, Column("age")))
     assert Columns.load(columns.dump()) == columns
     assert columns.dump().count(b"literal") == 1, "files of columns without it stay as they were"
@@ -242,3 +242,12 @@ def test_a_whole_number_has_no_code_for_what_is_unknown() -> None:
     for value in ("FR", None):
         with pytest.raises(RowError, match="column 'country' requires a value that the model knows"):
             Columns((column,)).encode([{"country": "DE"}, {"country": value}], spec)
+
+
+def test_true_and_false_are_known_in_any_letters() -> None:
+    columns = Columns(
+        (Column("csv", ("false", "true")), Column("sheet", ("FALSE", "TRUE")), Column("both", ("True", "true")))
+    )
+    for cell in (True, "true", "True", " TRUE "):
+        assert columns.encode([dict.fromkeys(("csv", "sheet"), cell)])[0, :2].tolist() == [2, 2]
+    assert columns.encode([{"both": "true"}, {"both": True}])[:, 2].tolist() == [2, 1]

@@ -96,6 +96,20 @@ def test_a_weight_counts_as_so_many_rows() -> None:
     )
 
 
+def test_a_row_of_weight_0_is_like_none() -> None:
+    logits, labels, columns = world(6, 6_000)
+    weight = np.random.default_rng(6).choice([0.0, 1.0, 2.0], 6_000, p=[0.6, 0.3, 0.1])
+    labels, group, kept = np.where(weight > 0, labels, 1 - labels), np.arange(6_000) // 2, weight > 0
+    present = {name: values[kept] for name, values in columns.items()}
+
+    every = Multicalibration("auto").fit(logits, labels, columns, group, weight)
+    some = Multicalibration("auto").fit(logits[kept], labels[kept], present, group[kept], weight[kept])
+    assert every.to_dict() == some.to_dict()
+    assert every.rounds_ > 0
+    cells = every.cells(logits, labels, columns, weight)
+    assert cells == every.cells(logits[kept], labels[kept], present, weight[kept])
+
+
 def test_a_document_restores_it_exactly(fitted: Multicalibration) -> None:
     logits, _, columns = world(5, 300)
     document = json.loads(json.dumps(fitted.to_dict()))

@@ -16,39 +16,6 @@ COUNTING = {
 }  # fmt: skip
 FREQUENCIES = [name for name, kind in CALIBRATORS.items() if "weight_kind" in inspect.signature(kind).parameters]
 
-POINT_ESTIMATES = {
-    "accuracy": metrics.accuracy,
-    "area_under_risk_coverage": metrics.area_under_risk_coverage,
-    "excess_area_under_risk_coverage": metrics.excess_area_under_risk_coverage,
-    "brier_score": metrics.brier_score,
-    "brier_decomposition": lambda *rows: vars_of(metrics.brier_decomposition(*rows[:2], sample_weight=rows[2])),
-    "calibration_slope_intercept": lambda *rows: slope_and_intercept(metrics.calibration_slope_intercept(*rows)),
-    "classwise_calibration_error": lambda *rows: metrics.classwise_calibration_error(*rows[:2], sample_weight=rows[2]),
-    "corp_decomposition": lambda *rows: vars_of(metrics.corp_decomposition(*rows[:2], sample_weight=rows[2])),
-    "ece_decomposition": lambda *rows: vars_of(metrics.ece_decomposition(*rows)),
-    "expected_calibration_error": lambda *rows: metrics.expected_calibration_error(*rows[:2], sample_weight=rows[2]),
-    "expected_calibration_error, equal mass": lambda *rows: metrics.expected_calibration_error(
-        *rows[:2], scheme="mass", sample_weight=rows[2]
-    ),
-    "kolmogorov_smirnov_error": metrics.kolmogorov_smirnov_error,
-    "negative_log_likelihood": metrics.negative_log_likelihood,
-    "overconfidence_error": lambda *rows: metrics.overconfidence_error(*rows[:2], sample_weight=rows[2]),
-    "refinement_aupr": metrics.refinement_aupr,
-    "refinement_auroc": metrics.refinement_auroc,
-    "smooth_calibration_error": metrics.smooth_calibration_error,
-    "total_variation_calibration_error": lambda *rows: metrics.total_variation_calibration_error(
-        *rows[:2], sample_weight=rows[2]
-    ),
-}
-
-
-def vars_of(decomposition):
-    return [getattr(decomposition, field) for field in type(decomposition).__dataclass_fields__]
-
-
-def slope_and_intercept(fit):
-    return [fit.slope, fit.intercept]
-
 
 def rows_with_counts(world, classes, rows=300):
     logits, labels = world(rows, classes, 1.5)
@@ -109,35 +76,6 @@ def test_documents_of_before_there_were_weight_kinds_are_read(name, world):
     assert CALIBRATORS[name].from_dict(earlier).to_dict() == document
     with pytest.raises(CalibrationDataError, match="weight_kind"):
         CALIBRATORS[name].from_dict({**document, "weight_kind": None})
-
-
-def test_every_metric_with_weights_is_here():
-    weighed = {
-        name
-        for name in metrics.__all__
-        if name[0].islower() and "sample_weight" in inspect.signature(getattr(metrics, name)).parameters
-    }
-    # Tests, intervals and curves have noise beside their points; debiasing takes it off.
-    beyond_points = {name for name in weighed if name.endswith(("_test", "_interval"))}
-    beyond_points |= {"corp_reliability", "debiased_calibration_error", "precision_recall_curve", "reliability_curve"}
-    assert weighed - beyond_points == {name.partition(",")[0] for name in POINT_ESTIMATES}
-
-
-@pytest.mark.parametrize("name", POINT_ESTIMATES)
-@pytest.mark.parametrize("classes", [2, 3])
-def test_point_estimates(name, classes, world):
-    logits, labels, counts = rows_with_counts(world, classes)
-    probabilities, metric = softmax(logits), POINT_ESTIMATES[name]
-    weighted = np.asarray(metric(probabilities, labels, counts))
-    repeated = metric(np.repeat(probabilities, counts, axis=0), np.repeat(labels, counts), None)
-    np.testing.assert_allclose(weighted, repeated, rtol=1e-6, atol=1e-9)
-    kept = counts > 0
-    np.testing.assert_allclose(weighted, metric(probabilities[kept], labels[kept], counts[kept]), rtol=1e-12)
-    for scale in (2.0**-40, 1e6):
-        np.testing.assert_allclose(metric(probabilities, labels, counts * scale), weighted, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(
-        metric(probabilities, labels, np.ones(len(labels))), metric(probabilities, labels, None), rtol=1e-9, atol=1e-12
-    )
 
 
 def test_the_debiased_error_stays_unbiased_under_unequal_weights():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import pickle
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -34,6 +36,8 @@ from candor import (
     UnreachableError,
 )
 from candor.exchange import AsyncHttp, pause_s
+from tests.ports import free_port
+from tests.service import imported_models
 from tests.waiting import PATIENCE_S, until
 
 
@@ -145,11 +149,29 @@ def test_answers_are_frozen_and_keep_the_whole_document(reader: Client, digits: 
     assert certificate.n == answer.document["policy"]["certified"]["accept"]["n"]
 
 
-def test_an_empty_id_is_refused_before_anything_is_sent() -> None:
+def test_an_id_that_is_another_path_is_refused_before_anything_is_sent() -> None:
     with Client("http://127.0.0.1:1", model="digits") as client:
         for call in (client.revision, client.reject, client.job, client.load, client.case):
-            with pytest.raises(ValueError, match="empty"):
-                call("", **({"reason": "odd"} if call == client.reject else {}))
+            for name in ("", ".", "..", 7):
+                with pytest.raises(ValueError, match=f"^{re.escape(repr(name))} is not a name or id"):
+                    call(name, **({"reason": "odd"} if call == client.reject else {}))
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [({"url": "127.0.0.1:8000"}, "not a valid URL"), ({"retries": -1}, "retries is -1"), ({"api_key": "a b"}, "key")],
+)
+def test_options_that_cannot_work_are_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Client(**options)
+
+
+def test_an_error_survives_a_pool_of_processes() -> None:
+    error = UnavailableError(503, {"title": "Overloaded", "detail": "Too many."}, retry_after_s=2.5)
+    error.add_note("on the third day")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), copy.status, copy.problem) == (UnavailableError, "Too many.", 503, error.problem)
+    assert copy.retry_after_s == 2.5
 
 
 def test_both_clients_have_the_same_methods() -> None:
@@ -162,6 +184,23 @@ def test_both_clients_have_the_same_methods() -> None:
 
     assert methods(Client) == methods(AsyncClient)
     assert len(methods(Client)) > 15
+
+
+def test_a_client_without_a_name_means_the_default_model(launch: Any, tmp_path: Path) -> None:
+    imported_models.claims(tmp_path / "bundles")
+    imported_models.vendor(tmp_path / "bundles")
+    (tmp_path / "state").mkdir()
+    running = launch(tmp_path / "state", bundles=tmp_path / "bundles", default_model="claims", policies=None)
+    with Client(running.url) as client, Client(running.url, model="vendor") as other:
+        assert client.monitoring().model == client.predict([{"age": 41}]).model == "claims"
+        with pytest.raises(TypeError, match="no default"):
+            client.predict_labels([{"age": 41}])
+        assert other.monitoring().model == "vendor"
+    running.close()
+    running = launch(tmp_path / "state", bundles=tmp_path / "bundles", policies=None)
+    with Client(running.url) as client, pytest.raises(NotFoundError, match="claims, vendor"):
+        client.revisions()
+    running.close()
 
 
 def test_many_requests_of_one_event_loop(shared: Any, digits: Any) -> None:
@@ -262,8 +301,7 @@ class TestErrors:
             Client("http://[::1")
 
     def test_where_nobody_answers_it_says_so(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
+        port = free_port()
         with Client(f"http://127.0.0.1:{port}", retries=1) as client:
             assert not client.ready()
             with pytest.raises(UnreachableError, match=str(port)):

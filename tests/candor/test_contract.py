@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -55,6 +54,7 @@ from candor.contract.traffic import TrafficChange
 from service.serving.child import child
 from service.state.database import now_us
 from service.times import iso
+from tests.array_files import npz
 from tests.service import imported_models, labels_of_comments
 from tests.waiting import WAIT
 
@@ -381,9 +381,10 @@ def test_every_operation_answers_as_the_contract_says(
     in_force = ask("POST", f"{MODEL}/policies/{{policy}}/simulate", 200, by_lamp, json={"rows": 100})
     assert set(in_force.segments) == {"bright", "dim"}
     assert ask("POST", f"{MODEL}/policies/{{policy}}/backtest", 200, by_lamp, json=wanted).lower
-    stream = io.BytesIO()
-    np.savez(stream, label=np.array(digits.labels), inputs=digits.dimmed)
-    upload = {"content": stream.getvalue(), "headers": {"content-type": "application/x-npz"}}
+    upload = {
+        "content": npz(label=np.array(digits.labels), inputs=digits.dimmed),
+        "headers": {"content-type": "application/x-npz"},
+    }
     labelled = ask("POST", f"{MODEL}/labelled-sets", 201, **upload, params={"represents": "traffic"})
     assert ask("POST", f"{MODEL}/labelled-sets", 200, **upload, params={"represents": "traffic"}) == labelled
     assert ask("GET", f"{MODEL}/labelled-sets").items == (labelled,)

@@ -9,15 +9,17 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
+from sqlalchemy import make_url
 
 from service.settings import Settings
+from service.state.keys import SCOPES
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "candor"
@@ -161,10 +163,16 @@ def test_the_values_fit_their_schema_and_strange_ones_do_not() -> None:
         {"image": {"pullPolicy": "Sometimes"}},
         {"extraVolumeMounts": [{"name": "more"}]},
         {"extraEnv": {"AWS_REGION": "eu-central-1"}},
+        {"postgresql": {"parameters": "?sslmode=verify-full"}},
     ]
     for given in strange:
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(_over(VALUES, given), SCHEMA)
+
+
+def test_a_key_may_have_every_scope_of_the_service() -> None:
+    scopes = SCHEMA["properties"]["keys"]["properties"]["scopes"]["additionalProperties"]["items"]["enum"]
+    assert tuple(scopes) == SCOPES
 
 
 def test_rules_and_dashboard_are_the_files_that_compose_uses() -> None:
@@ -227,6 +235,7 @@ def test_every_pod_is_confined(render: Render, variant: str) -> None:
             )
             assert {mount["name"] for mount in container["volumeMounts"]} <= mounted
             assert not any("PASSWORD" in name and not name.endswith("_FILE") for name in environment(container))
+            assert container["resources"]["requests"].keys() == {"cpu", "memory"}, "else a quota refuses the pod"
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -235,7 +244,9 @@ def test_its_variables_are_settings_with_valid_values(render: Render, variant: s
         if deployment["kind"] == "Deployment":
             for container in containers(deployment):
                 given = {
-                    name[7:].lower(): text for name, text in environment(container).items() if name[:7] == "CANDOR_"
+                    name[7:].lower(): text
+                    for name, text in environment(container).items()
+                    if name[:7] == "CANDOR_" and text  # empty is unset
                 }
                 assert given.keys() <= Settings.model_fields.keys()
                 Settings.model_validate(given)
@@ -258,8 +269,8 @@ def test_the_worker_does_what_the_others_leave_to_it(render: Render) -> None:
     assert [environment(each)["CANDOR_LOG_SAMPLE"] for each in (serving, worker)] == ["0.5", "1"]
     assert serving["resources"]["limits"] == {"memory": "2Gi", "nvidia.com/gpu": 1}
     assert keys["args"][0].splitlines() == [
-        "candor keys add /secrets/keys/admin --name admin --scope admin",
-        "candor keys add /secrets/keys/metrics --name metrics --scope metrics",
+        "candor keys add /secrets/keys/admin --name admin --scope admin || test $? -eq 1",
+        "candor keys add /secrets/keys/metrics --name metrics --scope metrics || test $? -eq 1",
     ]
     assert "CANDOR_WEBHOOK_URL" not in environment(serving)
     secret = environment(worker)["CANDOR_WEBHOOK_SECRET_FILE"]
@@ -267,6 +278,8 @@ def test_the_worker_does_what_the_others_leave_to_it(render: Render) -> None:
     alone = containers(one(render(ALONE), "Deployment"))
     assert [each["name"] for each in alone] == ["keys", "candor"]
     assert environment(alone[1])["CANDOR_BACKGROUND"] == "true"
+    ports = [environment(each)["CANDOR_GRPC_PORT"] for each in (serving, worker, alone[1])]
+    assert ports == ["8001", "", ""], "the image sets one"
 
 
 def test_further_secrets_reach_every_container(render: Render) -> None:
@@ -300,6 +313,13 @@ def test_without_an_owner_all_connect_as_one_role(render: Render) -> None:
         pods = [each for each in render(values) if each["kind"] == "Deployment"]
         urls = {environment(each)["CANDOR_DATABASE_URL"] for pod in pods for each in containers(pod)}
         assert urls == {"postgresql://candor@postgres.databases:5432/candor"}
+
+
+def test_the_name_of_a_role_may_have_any_character(render: Render) -> None:
+    user = "fraud desk+eu@bank/ü"
+    (pod, *_) = (each for each in render(_over(LEAST, {"postgresql": {"user": user}})) if each["kind"] == "Deployment")
+    url = make_url(environment(containers(pod)[0])["CANDOR_DATABASE_URL"])
+    assert (url.username, url.host, url.database) == (user, "postgres.databases", "candor")
 
 
 @pytest.mark.parametrize(
@@ -419,6 +439,33 @@ def test_a_service_with_tls_is_scraped_over_it(render: Render) -> None:
     documents = render(_over(ALL, {"settings": {"TLS_CERT": "/tls/tls.crt"}, "monitoring": monitoring}))
     monitor = one(documents, "ServiceMonitor")
     assert (monitor["spec"]["endpoints"][0]["scheme"], monitor["spec"]["endpoints"][0]["tlsConfig"]) == ("https", tls)
+    assert {port["appProtocol"] for port in one(documents, "Service")["spec"]["ports"]} == {"https"}
+    plain = one(render(ALL), "Service")["spec"]["ports"]
+    assert [port["appProtocol"] for port in plain] == ["http", "kubernetes.io/h2c"]
+
+
+def test_names_that_read_as_numbers_stay_texts(render: Render) -> None:
+    secret = {"existingSecret": "0123", "passwordKey": "0123"}
+    numbers: dict[str, Any] = {
+        "postgresql": secret,
+        "keys": {"existingSecret": "0123"},
+        "bundles": {"existingClaim": "0123", "subPath": "0123", "cacheClaim": "0123"},
+        "policies": {"existingConfigMap": "0123", "entries": ["0123"]},
+        "webhook": {"existingSecret": "0123", "secretKey": "0123"},
+        "priorityClassName": "0123",
+        "serviceAccount": {"name": "0123"},
+        "ingress": {"className": "0123", "tlsSecret": "0123"},
+    }
+
+    def leaves(node: Any) -> Iterator[Any]:
+        for one in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+            yield from leaves(one)
+        if not isinstance(node, dict | list):
+            yield node
+
+    found = list(leaves(render(_over(ALL, numbers))))
+    assert 83 not in found, "octal"
+    assert found.count("0123") > 20
 
 
 @pytest.mark.parametrize(
@@ -434,6 +481,11 @@ def test_a_service_with_tls_is_scraped_over_it(render: Render) -> None:
         ({**LEAST, "autoscaling": {"enabled": True, "targetCPU": 0}}, "targetCPU or targetQueueRows"),
         ({**LEAST, "ingress": {"enabled": True}}, "ingress.host"),
         ({**LEAST, "monitoring": {"serviceMonitor": {"enabled": True}}}, 'key "metrics" of the ServiceMonitor'),
+        ({**LEAST, "policies": {"enabled": True}}, "existingConfigMap"),
+        ({**LEAST, "policies": {"enabled": True, "existingConfigMap": "policies"}}, "policies.entries"),
+        ({**LEAST, "settings": {"CANDOR_LOG_SAMPLE": "0.5"}}, "omit CANDOR_ from CANDOR_LOG_SAMPLE"),
+        ({**LEAST, "worker": {"settings": {"GRPC_PORT": "9000"}}}, "omit GRPC_PORT"),
+        ({**LEAST, "podLabels": {"app.kubernetes.io/name": "mine"}}, "podLabels: omit app.kubernetes.io/name"),
     ],
 )
 def test_what_is_missing_is_said(templates: Any, values: dict[str, Any], said: str) -> None:

@@ -51,6 +51,8 @@ def test_a_runtime_is_confined_and_only_serves(runtime: dict[str, Any]) -> None:
     assert given.keys() <= Settings.model_fields.keys()
     settings = Settings.model_validate({name: value for name, value in given.items() if value is not None})
     assert (settings.bundles, settings.background) == ("/mnt/models", False)
+    patience = yaml.safe_load((ROOT / "deploy/helm/candor/values.yaml").read_text())["startupSeconds"]
+    assert container["livenessProbe"]["initialDelaySeconds"] >= patience, "a slow start is no reason for a restart"
     assert {mount["name"] for mount in container["volumeMounts"]} == {
         each["name"] for each in runtime["spec"]["volumes"]
     }

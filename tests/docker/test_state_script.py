@@ -111,6 +111,18 @@ def test_a_restore_over_a_damaged_state(serving: Database, tmp_path: Path, first
     assert not (tmp_path / "state.db-wal").exists()
 
 
+@pytest.mark.parametrize("url", [None, "", "sqlite://", "postgresql://candor:hidden@db/candor"])
+def test_another_state_than_sqlite_is_refused_without_its_password(url: str | None, tmp_path: Path) -> None:
+    environment = {} if url is None else {"CANDOR_DATABASE_URL": url}
+    for verb in ("backup", "restore"):
+        done = subprocess.run(
+            [sys.executable, SCRIPT, verb], env=environment, cwd=tmp_path, input=b"", capture_output=True, check=False
+        )
+        said = b"CANDOR_DATABASE_URL must be sqlite:///FILE. For PostgreSQL, use pg_dump and pg_restore.\n"
+        assert (done.returncode, done.stdout, done.stderr) == (1, b"", said)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_abandoned_lock_file_is_no_obstacle(tmp_path: Path) -> None:
     """A killed server leaves its pid behind, and in a container the next one has the same pid."""
     (tmp_path / "state.db.lock").write_text(str(os.getpid()))

@@ -14,8 +14,9 @@ from functools import cache
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
+
+from tests.array_files import npy, npz
 
 JSON: Final = "application/json"
 PNG: Final = "image/png"
@@ -174,7 +175,7 @@ def not_finite(chance: random.Random) -> Hostile:
         [
             Hostile("/predict", b'{"inputs": [%s]}' % row, {"content-type": JSON}),
             Hostile(INFER, tensor % row, {"content-type": JSON}),
-            Hostile("/predict", _npy(values.astype(kind)), {"content-type": NPY}),
+            Hostile("/predict", npy(values.astype(kind)), {"content-type": NPY}),
             Hostile("/feedback", b'{"items": [{"reference": "a", "label": %s}]}' % number, {"content-type": JSON}),
             _binary("FP32", [1, 8, 8, 1], values.astype("<f4").tobytes()),
             Hostile(f"/predict?top={number.decode()}", b"{}", {"content-type": JSON}),
@@ -317,7 +318,7 @@ def _whole() -> tuple[Hostile, ...]:
     return (
         Hostile("/predict", body, {"content-type": JSON}),
         Hostile("/predict", gzip.compress(body, mtime=0), {"content-type": JSON, "content-encoding": "gzip"}),
-        Hostile("/predict", _npy(batch), {"content-type": NPY}),
+        Hostile("/predict", npy(batch), {"content-type": NPY}),
         Hostile("/predict", _saved(Image.fromarray(pixels), "PNG"), {"content-type": PNG}),
         Hostile("/predict", _saved(colour.convert("RGBA"), "PNG"), {"content-type": PNG}),
         Hostile("/predict", _saved(colour, "JPEG", progressive=True), {"content-type": "image/jpeg"}),
@@ -338,17 +339,9 @@ def _binary(datatype: str, shape: list[int], data: bytes, size: int | None = Non
     return Hostile(INFER, head + data, {"content-type": "application/octet-stream", HEADER_LENGTH: str(len(head))})
 
 
-def _npy(array: npt.NDArray[Any]) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
-
-
 @cache
 def _npz() -> bytes:
-    stream = io.BytesIO()
-    np.savez(stream, label=np.array(["1", "2"]), logits=np.zeros((2, 10)))
-    return stream.getvalue()
+    return npz(label=np.array(["1", "2"]), logits=np.zeros((2, 10)))
 
 
 @cache

@@ -36,8 +36,9 @@ from service.state.database import Database
 from service.state.tables import activations, exposures, feedback_batches, jobs, labelled_sets, revisions
 from tests.hardening.clients import Clients, Ledger
 from tests.hardening.subjects import PATIENCE_S, Digits, Payments, Subject
-from tests.hardening.victim import Victim, free_port, gone_after_s
+from tests.hardening.victim import Victim, gone_after_s
 from tests.hardening.whole_state import History, half_done, label_counts, missing_predictions
+from tests.ports import free_port
 
 TARGETS = ("predictions", "feedback", "refits", "moves", "sets")
 END_S = 1_800  # what the kills left of jobs, one after the other, on what time of the processors is left over

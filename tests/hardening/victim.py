@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import httpx
+
+from tests.ports import free_port
 
 PATIENCE_S = 120.0
 
@@ -83,13 +84,6 @@ class Victim:
         """Ask it to stop; returns its exit status."""
         self.popen.terminate()
         return self.popen.wait(PATIENCE_S)
-
-
-def free_port() -> int:
-    """Return a port that nothing listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def processes() -> list[int]:

@@ -45,11 +45,11 @@ def thresholds(model: bytes) -> tuple[NDArray[np.int64], NDArray[Any]]:
     return np.array(found["nodes_featureids"])[splits], values[splits]
 
 
-def at_thresholds(converted: Converted, rows: NDArray[Any], seed: int = 0) -> NDArray[Any]:
+def at_thresholds(converted: Converted, rows: NDArray[Any]) -> NDArray[Any]:
     """Return rows, and beside them copies with one value each on a threshold, just above, or just below it."""
     features, values = thresholds(converted.model)
     features, values = features[np.abs(values) < 1e38], values[np.abs(values) < 1e38]  # LightGBM's infinity is 1e300
-    few = np.random.default_rng(seed).choice(len(features), min(len(features), 300), replace=False)
+    few = np.random.default_rng(0).choice(len(features), min(len(features), 300), replace=False)
     extra = []
     for feature, value in zip(features[few], values[few], strict=True):
         for near in (value, np.nextafter(value, np.inf), np.nextafter(value, -np.inf)):

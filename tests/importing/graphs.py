@@ -32,6 +32,20 @@ def logits() -> bytes:
     return model([SCORES], [FLOATS], [value("scores", TensorProto.FLOAT, 2)], w=WEIGHTS)
 
 
+def shapeless() -> bytes:
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, None)]
+    return model([SCORES], inputs, [value("scores", TensorProto.FLOAT, 2)], w=WEIGHTS)
+
+
+def noisy() -> bytes:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["exact"]),
+        helper.make_node("RandomNormalLike", ["exact"], ["noise"]),
+        helper.make_node("Add", ["exact", "noise"], ["scores"]),
+    ]
+    return model(nodes, [FLOATS], [value("scores", TensorProto.FLOAT, 2)], w=WEIGHTS)
+
+
 def probabilities(batch: int | str = "N") -> bytes:
     inputs, outputs = [value("x", TensorProto.FLOAT, 3, batch=batch)], [value("p", TensorProto.FLOAT, 2, batch=batch)]
     return model([SCORES, SOFTMAX], inputs, outputs, w=WEIGHTS)
@@ -222,8 +236,9 @@ def texts(values: int) -> bytes:
     return model(nodes, [FLOATS], outputs, w=WEIGHTS, text=text, size=np.array([values]))
 
 
-def crashing(length: int = 60_000) -> bytes:
+def crashing() -> bytes:
     """A tree whose nodes ask for one value after the other; ONNX Runtime 1.31 reads it by recursion."""
+    length = 60_000
     tree = helper.make_node(
         "TreeEnsemble",
         ["x"],

@@ -21,6 +21,7 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, PolynomialFeatures, StandardScaler
+from sklearn.svm import LinearSVC
 
 import bundle
 import candor
@@ -182,6 +183,8 @@ def test_other_objects_are_refused(tmp_path: Path) -> None:
         candor.import_model(Own(), [[1.0]], [0], name="payments", out=tmp_path)
     with pytest.raises(RowsError, match=r"split is invalid.*three shares"):
         candor.import_model(Own(), [[1.0]], [0], name="payments", out=tmp_path, split=(0.5, 0.5))
+    with pytest.raises(UnsupportedModelError, match=r"no probabilities.*LinearSVC.*decision_function"):
+        candor.import_model(LinearSVC().fit([[0.0], [1.0]], [0, 1]), [[1.0]], [0], name="payments", out=tmp_path)
     with pytest.raises(UnsupportedModelError, match=r"no probabilities.*Path.*candor import lightgbm"):
         candor.import_model(tmp_path, [[1.0]], [0], name="payments", out=tmp_path)
 

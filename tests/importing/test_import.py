@@ -244,6 +244,9 @@ def test_groups_segments_and_weights_stay_with_the_reference_rows(run: Any) -> N
         (graphs.logits(), ("--input", "y:layout=NCHW"), "the model has no input 'y'"),
         (graphs.logits(), ("--input", "x:layout=WHAT"), "cannot read the option --input"),
         (b"not a model", (), "the model is not a valid ONNX protobuf"),
+        (b"", (), "the file is empty"),
+        (graphs.logits().replace(b"\x08\x0a", b"\x08\x63", 1), (), "found: IR version 99 expected: at most"),
+        (graphs.shapeless(), (), "does not declare the shape of its input"),
         (graphs.custom(), (), "Custom operators are not supported"),
         (graphs.outside(), (), "with its weights inside"),
         (graphs.enormous(10**10), (), "the model cannot run these rows"),
@@ -392,8 +395,8 @@ def test_a_folder_of_images_feeds_a_network_of_photographs(run: Any, tmp_path: P
     np.testing.assert_allclose(answers(found, images), expected, atol=1e-5)
     for option, told in (
         ("mean=0.5 0.4", "mean has 2 values, expected one, or one per channel (3)"),
-        ("std=1 0 1", "Input should be greater than 0"),
-        ("scale=inf", "finite number"),
+        ("std=1 0 1", "each std above 0"),
+        ("scale=inf", "finite numbers"),
         (f"layout={'NCHW' if channels_last else 'NHWC'}", "images have another number of channels"),
     ):
         result, _ = run(
@@ -576,6 +579,21 @@ def test_only_columns_of_the_model_decide_which_rows_are_equal(tmp_path: Path) -
     assert (result.exit_code, "Did you mean `Amount`?" in sentence(result.stderr)) == (2, True)
 
 
+def test_rows_that_repeat_do_not_mislead_the_choice_of_a_calibrator(
+    run: Any, tmp_path: Path, table: np.ndarray, drawn: np.ndarray
+) -> None:
+    probabilities = []
+    for times in (1, 4):
+        file = tmp_path / f"{times}.csv"
+        lines = [",".join(map(str, [*map(float, row), label])) for row, label in zip(table, drawn, strict=True)]
+        file.write_text("\n".join(["a,b,c,y", *lines * times]))
+        result, path = run(graphs.logits(), "--label", "y", "--calibrator", "auto", validation=file)
+        assert result.exit_code == 0, result.output + result.stderr
+        path = path.with_name(str(1 + len(probabilities)))
+        probabilities.append(bundles.verify(path).calibrator.predict_proba(table @ graphs.WEIGHTS))
+    np.testing.assert_allclose(*probabilities, atol=1e-3)
+
+
 def test_scores_alone_make_a_bundle(tmp_path: Path, drawn: np.ndarray) -> None:
     rows = tmp_path / "scores.csv"
     for scores, form in ((RANDOM.random(ROWS), "positive"), (600 + 50 * RANDOM.normal(size=ROWS), "margin")):
@@ -655,8 +673,9 @@ def test_sigmoids_of_the_classes_as_scores_ask_for_their_form(tmp_path: Path, dr
     ("score", "told"),
     [
         (lambda row: 650.1, "All scores are equal. found: 650.1"),
-        (lambda row: row * 1e38, "line 6 found: 4e+38 expected: at most 3.4e+38 in size"),
-        (lambda row: row * 1e300, "line 3 found: 1e+300"),
+        (lambda row: 1.2 if row == 7 else row / 100, "line 9, column risk found: 1.2 expected: --form positive"),
+        (lambda row: row * 1e38, "line 6, column risk found: 4e+38 expected: at most 3.4e+38 in size"),
+        (lambda row: row * 1e300, "line 3, column risk found: 1e+300"),
     ],
 )
 def test_scores_that_tell_nothing_or_are_too_large_are_refused(
@@ -667,6 +686,46 @@ def test_scores_that_tell_nothing_or_are_too_large_are_refused(
     options = ["--name", "vendor", "--label", "y", "--score", "risk", "--out", str(tmp_path)]
     result = CliRunner().invoke(app, ["scores", str(rows), *options])
     assert (result.exit_code, told in sentence(result.stderr)) == (2, True), result.stderr
+
+
+def test_whole_numbers_that_the_graph_does_not_tell_apart_are_noted(run: Any, rows: Path) -> None:
+    head, *lines = rows.read_text().splitlines()
+    rows.write_text("\n".join([head, *(f"{2**24 + row},{line.partition(',')[2]}" for row, line in enumerate(lines))]))
+    result, _ = run(graphs.logits(), "--dry-run", "--allow-reversed")
+    assert "`a` has different whole numbers that are equal as float32, which the model reads" in sentence(result.output)
+    assert "such as 16777216 and 16777217" in sentence(result.output)
+
+
+def test_a_score_out_of_range_is_named_with_its_column(tmp_path: Path) -> None:
+    rows = tmp_path / "scores.csv"
+    for wrong, words in (("-0.2", "--form probabilities"), ("1e300", "")):
+        lines = ["0.4,0.6,0", "0.7,0.3,1"] * 40
+        lines[6] = f"0.4,{wrong},0"
+        rows.write_text("\n".join(["a,b,y", *lines]))
+        typed = ["scores", str(rows), "--name", "s", "--label", "y", "--scores", "a,b", "--out", str(tmp_path)]
+        result = CliRunner().invoke(app, [*typed, *words.split()])
+        told = f"line 8, column b found: {float(wrong):g} "
+        assert (result.exit_code, told in sentence(result.stderr)) == (2, True), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("score", "told"),
+    [
+        (lambda _: 0.5, "Warning: The scores are constant"),
+        (lambda row: row % 2, "Warning: The scores separate the classes perfectly"),
+    ],
+)
+def test_scores_that_tell_nothing_or_the_label_are_noted(
+    tmp_path: Path, score: Callable[[int], float], told: str
+) -> None:
+    rows = tmp_path / "scores.csv"
+    rows.write_text("\n".join(["risk,y", *(f"{score(row)!r},{row % 2}" for row in range(100))]))
+    options = ["--name", "vendor", "--label", "y", "--score", "risk", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, ["scores", str(rows), *options])
+    assert told in sentence(result.output)
+    rows.write_text(rows.read_text() + "\n1.5,1")
+    result = CliRunner().invoke(app, ["scores", str(rows), *options, "--form", "positive"])
+    assert (result.exit_code, "line 102" in sentence(result.stderr)) == (2, True), result.stderr
 
 
 def test_a_native_model_of_other_features_is_refused(run: Any, tmp_path: Path, table: np.ndarray) -> None:
@@ -694,6 +753,49 @@ def test_a_text_among_the_numbers_of_a_named_column_is_refused_with_its_line(run
         assert result.exit_code == 2, result.output
         assert f"line {place + 2} " in sentence(result.stderr)
         assert "found: '1,5'" in sentence(result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("cell", "remedy"), [("oops", "Correct the cell"), ("inf", "Correct the cell"), ('"1,5"', "decimal point")]
+)
+def test_a_text_among_the_numbers_of_a_graph_is_told_with_its_line(
+    run: Any, tmp_path: Path, table: np.ndarray, cell: str, remedy: str
+) -> None:
+    file = tmp_path / "cells.csv"
+    lines = [",".join([*map(str, map(float, row)), str(place % 2)]) for place, row in enumerate(table)]
+    lines[5] = f"0,{cell},0,1"
+    file.write_text("\n".join(["a,b,c,y", *lines]))
+    result, _ = run(graphs.logits(), "--label", "y", validation=file)
+    told = sentence(result.stderr)
+    found = cell.strip('"')
+    assert result.exit_code == 2
+    assert all(part in told for part in ("cells.csv, line 7, column b", f"found: '{found}'", remedy)), told
+
+
+def test_a_graph_of_random_numbers_is_named(run: Any) -> None:
+    result, _ = run(graphs.noisy())
+    told = sentence(result.stderr)
+    assert (result.exit_code, "random numbers (RandomNormalLike)" in told) == (2, True), told
+
+
+@pytest.mark.parametrize("ending", ["keras", "tflite", "pt2", "safetensors"])
+def test_a_model_of_another_format_is_named_with_its_exporter(rows: Path, ending: str) -> None:
+    model = rows.with_name(f"model.{ending}")
+    model.write_bytes(b"anything")
+    words = ["onnx", str(model), "--name", "mine", "--validation", str(rows), "--label", "y", "--dry-run"]
+    result = CliRunner().invoke(app, words)
+    assert (result.exit_code, "remedy: Export it: " in sentence(result.stderr)) == (2, True), result.stderr
+
+
+def test_names_in_a_graph_cannot_command_the_terminal(run: Any, tmp_path: Path, table: np.ndarray) -> None:
+    file = tmp_path / "hostile.csv"
+    lines = [f"{a!r},{b!r},{c!r},{'a' if place % 2 else 'b'}\x1b[31m" for place, (a, b, c) in enumerate(table.tolist())]
+    file.write_text("\n".join(["a,b,c,y", *lines]))
+    made = graphs.logits().replace(b"scores", b"sco\x1b[7")
+    result, _ = run(made, "--label", "y", "--allow-reversed", "--positive", "a\x1b[31m", validation=file)
+    assert result.exit_code == 0, result.output + result.stderr
+    assert "\x1b" not in result.output + result.stderr
+    assert "sco\N{REPLACEMENT CHARACTER}[7: logits" in result.output
 
 
 def test_a_stray_label_is_told_with_its_line(run: Any, rows: Path) -> None:

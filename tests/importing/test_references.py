@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -40,14 +39,6 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield
     assert list(folder.glob("candor-import-*")) == []
-
-
-@pytest.fixture
-def memory() -> Iterator[Any]:
-    files = fsspec.filesystem("memory")
-    yield files
-    for name in files.ls("/", detail=False):
-        files.rm(name, recursive=True)
 
 
 @pytest.fixture(scope="module")
@@ -205,6 +196,11 @@ def test_a_registered_model_is_fetched_by_mlflow(run: Any, tmp_path: Path, monke
     ):
         code, told, _ = run("mlflow", address)
         assert (code, expected in told) == (2, True), told
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    code, told, _ = run("mlflow", "models:/fraud@champion")
+    assert (code, "address of its server is not set" in told) == (2, True), told
+    assert not (tmp_path / "mlflow.db").exists()
     monkeypatch.setitem(sys.modules, "mlflow.artifacts", None)
     code, told, _ = run("mlflow", "models:/fraud@champion")
     assert (code, "pip install mlflow-skinny" in told) == (2, True)

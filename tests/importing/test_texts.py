@@ -159,7 +159,8 @@ def test_files_and_folders_are_told_apart(tmp_path: Path, run: Any) -> None:
     folder = complaints.folder(tmp_path / "export")
     assert "The model is a folder" in run("onnx", folder)[0].output
     assert "The model is a file" in run("huggingface", folder / "model.onnx")[0].output
-    assert "belongs to" in run("lightgbm", folder / "model.onnx", "--tokenizer", str(folder / "config.json"))[0].output
+    for option in (["--tokenizer", str(folder / "config.json")], ["--text", "age"], ["--max-length", "5"]):
+        assert f"{option[0]} belongs to" in run("lightgbm", folder / "model.onnx", *option)[0].output
 
 
 IMAGES = {

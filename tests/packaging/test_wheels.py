@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import tomllib
 import zipfile
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 import bundle as bundles
+from tests.ports import free_port
 from tests.waiting import until
 
 from .environments import ROOT, build_wheel, clean_environment, outside
@@ -87,9 +87,7 @@ def installed(library: Path, server: Path, tmp_path_factory: pytest.TempPathFact
 def served(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a server that was installed from wheels and runs outside the checkout."""
     folder = tmp_path_factory.mktemp("served")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [installed.parent / "candor", "serve", "--port", str(port), "--bundles", ROOT / "examples" / "bundles"]
     with (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S
 
 
@@ -16,8 +16,7 @@ class Cluster:
 
     def __init__(self, folder: Path, bin_: Path, *, primary: str | None = None) -> None:
         self._bin, self._data = bin_, folder / "data"
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
+        port = free_port()
         self._options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1"
         self._log = folder / "log"
         self.url = f"postgresql://postgres@127.0.0.1:{port}/postgres"

@@ -33,7 +33,7 @@ from fastapi import routing
 from fastapi.dependencies import models as fastapi_caches
 from httpx._config import create_ssl_context
 from httpx._transports import default as transports
-from sqlalchemy import delete
+from sqlalchemy import delete, func, select
 from typer import testing
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -45,6 +45,7 @@ from service.cli import app
 from service.commands import output
 from service.commands.process import Server
 from service.inference.runtimes import open_runtime
+from service.inference.session import Session
 from service.recalibration import refit_process
 from service.rest.intake import Intake
 from service.row_files.check import CheckTask, check
@@ -57,6 +58,7 @@ from service.state.database import Database
 from service.state.labelled_sets import Content
 from tests.conftest import BIN, MadeOnce
 from tests.conftest import Digits as Digits
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S, WAIT, until
 
 from .cluster import Cluster
@@ -301,6 +303,11 @@ class InThread(Caller):
         assert self.runtime.log.flush()
         return receipt
 
+    def looks(self) -> int:
+        """Return the number of looks, at any rows, that are recorded."""
+        with self.runtime.database.connect() as connection:
+            return connection.execute(select(func.count()).select_from(tables.exposures)).scalar_one()
+
     def close(self) -> None:
         super().close()
         self._server.should_exit = True
@@ -377,6 +384,18 @@ def settings_of(digits: Digits, state: Path | str, **changes: Any) -> Settings:
     fields |= {"poll_interval_s": 0.25, "refit_cpu": "low", "deadline_s": PATIENCE_S}
     fields |= dict.fromkeys(_CAPS)
     return Settings(**fields | changes)
+
+
+@pytest.fixture
+def root(digits: Digits, tmp_path: Path) -> Path:
+    """A copy of the bundles that may be damaged."""
+    return Path(shutil.copytree(digits.root, tmp_path / "bundles"))
+
+
+@pytest.fixture(scope="module")
+def session(digits: Digits) -> Session:
+    """The model without a service."""
+    return Session(digits.bundle, provider="cpu", threads=1)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -645,8 +664,7 @@ class Spawn:
     started: list[Process] = field(default_factory=list)
 
     def __call__(self, command: str = "serve", *, wait: bool = True, **changes: str) -> Process:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
+        port = free_port()
         environment = self.environment | {f"CANDOR_{name.upper()}": value for name, value in changes.items()}
         kind, _, state = environment["CANDOR_DATABASE_URL"].partition(":///")
         if kind == "sqlite" and _OF_A_FIRST_REVISION.isdisjoint(changes) and not Path(state).exists():

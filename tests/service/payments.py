@@ -51,13 +51,10 @@ def model_bytes() -> bytes:
     return bytes(model.SerializeToString())
 
 
-def folders_of(digits: Digits, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Write the bundles and the policy; return both folders as settings name them."""
-    root, policies = tmp_path_factory.mktemp("bundles"), tmp_path_factory.mktemp("policies")
-    draw = np.random.default_rng(3)
-    values = np.stack([draw.uniform(0, 300, 60), draw.integers(0, 3, 60)], axis=1).astype(np.float32)
-    labels = draw.integers(0, 2, 60)
-    parts = [LabelledLogits(linear(values[part]), labels[part]) for part in np.split(np.arange(60), 3)]
+def write_payments(
+    root: Path, digits: Digits, parts: list[LabelledLogits], golden: np.ndarray, columns: Columns | None = None
+) -> None:
+    """Write the bundle of the linear model: `parts` are its reference rows by role, `golden` its golden inputs."""
     payments = contents(
         digits.bundle,
         model="payments",
@@ -66,10 +63,20 @@ def folders_of(digits: Digits, tmp_path_factory: pytest.TempPathFactory) -> dict
         model_bytes=model_bytes(),
         calibrator=CALIBRATORS["identity"]().fit(parts[0].logits, parts[0].labels),
         reference=Reference(*parts),
-        golden=Golden(values[:4], linear(values[:4])),
-        columns=COLUMNS,
+        golden=Golden(golden, linear(golden)),
+        columns=columns,
     )
     bundles.write(root, payments)
+
+
+def folders_of(digits: Digits, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Write the bundles and the policy; return both folders as settings name them."""
+    root, policies = tmp_path_factory.mktemp("bundles"), tmp_path_factory.mktemp("policies")
+    draw = np.random.default_rng(3)
+    values = np.stack([draw.uniform(0, 300, 60), draw.integers(0, 3, 60)], axis=1).astype(np.float32)
+    labels = draw.integers(0, 2, 60)
+    parts = [LabelledLogits(linear(values[part]), labels[part]) for part in np.split(np.arange(60), 3)]
+    write_payments(root, digits, parts, values[:4], COLUMNS)
     bundles.write(root, contents(digits.bundle))
     imported_models.sentences(root)
     imported_models.vendor(root)

@@ -15,6 +15,7 @@ import httpx
 import bundle as bundles
 from bundle import Bundle, Graph, GraphInput, GraphOutput, Upstream
 from bundle.upstream import metadata_digest
+from tests.waiting import PATIENCE_S
 
 from .conftest import contents
 
@@ -23,7 +24,8 @@ RECORD = bundles.ImportRecord(format="open-inference", source="http://upstream/v
 
 def upstream_of(url: str, *, key: str = "", **fields: Any) -> Upstream:
     """The model `digits` of a server as it is now."""
-    metadata = httpx.get(f"{url}/v2/models/digits", headers={"authorization": f"Bearer {key}"} if key else {}).json()
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    metadata = httpx.get(f"{url}/v2/models/digits", headers=headers, timeout=PATIENCE_S).json()
     return Upstream(**{"url": url, "model": "digits", "version": "1", "metadata": metadata_digest(metadata)} | fields)
 
 
@@ -61,13 +63,13 @@ class Hostile:
                 hostile._connections.add(self.connection)
 
             def do_GET(self) -> None:
-                self._give(httpx.get(behind + self.path))
+                self._give(httpx.get(behind + self.path, timeout=PATIENCE_S))
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 kept = ("content-type", "inference-header-content-length")
                 headers = {name: self.headers[name] for name in kept if self.headers[name]}
-                found = httpx.post(behind + self.path, content=body, headers=headers)
+                found = httpx.post(behind + self.path, content=body, headers=headers, timeout=PATIENCE_S)
                 hostile.asked += 1
                 if hostile.answer is None:
                     self._give(found)

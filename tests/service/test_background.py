@@ -16,7 +16,8 @@ import bundle as bundles
 from service.errors import StateUnavailableError
 from service.state.database import now_us
 from service.state.keys import KeyStore
-from service.state.partitions import DAY_US, cover
+from service.state.partitions import cover
+from service.times import DAY_US
 from tests.waiting import until
 
 from .conftest import InThread, Spawn, contents

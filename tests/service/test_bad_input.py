@@ -18,6 +18,7 @@ from PIL import Image
 
 from bundle.images import encode_png
 from service.errors import InputError, InputValueError, MalformedBodyError
+from tests.array_files import npy
 from tests.waiting import until
 
 NPY = {"content-type": "application/x-npy"}
@@ -25,12 +26,6 @@ PNG = {"content-type": "image/png"}
 JSON = {"content-type": "application/json"}
 ZERO = np.zeros((8, 8, 1), np.uint8)
 UNKNOWN_ID = "01J00000000000000000000000"
-
-
-def npy(array: np.ndarray, **options: Any) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array, **options)
-    return stream.getvalue()
 
 
 def with_header(header: str, data: bytes = b"") -> bytes:
@@ -311,7 +306,7 @@ class TestNames:
             ("GET", "/predict", "POST"),
             ("PUT", "/v1/models/digits/predict", "POST"),
             ("GET", "/feedback", "POST"),
-            ("DELETE", "/v1/models/digits/revisions", "GET"),
+            ("DELETE", "/v1/models/digits/revisions", "GET, HEAD"),
             ("PATCH", "/livez", "GET, HEAD"),
         ],
     )
@@ -320,10 +315,36 @@ class TestNames:
         problem(response, 405)
         assert response.headers["allow"] == allowed
 
-    @pytest.mark.parametrize("given", ["9" * 30, "9" * 5000, "-1", "1.5", "*", "", '"'])
-    def test_epochs_that_are_none(self, shared: Any, given: str) -> None:
-        response = shared.http.post("/v1/models/digits/rollback", headers={"if-match": given})
-        problem(response, 412, "epoch-stale")
+    def test_wrong_methods_of_pages(self, shared: Any) -> None:
+        response = shared.http.delete("/dashboard/login")
+        assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD, POST")
+
+    @pytest.mark.parametrize(("given", "found"), [("1e400", "inf"), ("NaN", "nan")])
+    def test_numbers_that_are_not_finite_are_named(self, shared: Any, given: str, found: str) -> None:
+        body, headers = f'{{"target": {{"0": {given}}}}}', {"content-type": "application/json"}
+        response = shared.http.post("/v1/models/digits/prior-shift", content=body, headers=headers)
+        assert problem(response, 422, "input-value")["found"] == found
+
+    @pytest.mark.parametrize(
+        ("given", "status", "kind"),
+        [
+            ([f'"{"9" * 30}"'], 412, "epoch-stale"),
+            (['"banana"'], 412, "epoch-stale"),
+            (['W/""'], 412, "epoch-stale"),
+            (["*"], 428, "epoch-required"),
+            ([""], 428, "epoch-required"),
+            (["banana"], 422, "input-value"),
+            (["9" * 5000], 422, "input-value"),
+            (["-1"], 422, "input-value"),
+            (["1.5"], 422, "input-value"),
+            (['"'], 422, "input-value"),
+            (['"1", "2"'], 422, "input-value"),
+            (['"1"', '"2"'], 422, "input-value"),
+        ],
+    )
+    def test_epochs_that_are_none(self, shared: Any, given: list[str], status: int, kind: str) -> None:
+        headers = [("if-match", one) for one in given]
+        problem(shared.http.post("/v1/models/digits/rollback", headers=headers), status, kind)
 
 
 class TestFeedback:
@@ -382,6 +403,8 @@ class TestFeedback:
             (b'{"item": []}', 422),
             (b"\xff", 400),
             (b'{"items":' * 100_000, 400),
+            (b'{"items": [{"reference": "a", "label": "1", "label": "2"}]}', 400),
+            (b'{"items": [{"reference": "a", "label": "1", "labelled_at": "0001-01-01T00:00:00+14:00"}]}', 422),
             (b'{"items": [' + b'{"reference":"a","label":"1"},' * 10_000 + b'{"reference":"a","label":"1"}]}', 422),
         ],
     )
@@ -436,6 +459,20 @@ class TestRecalibrate:
         assert document["where"] == where
         assert document["found"]
         assert document["expected"]
+
+    @pytest.mark.parametrize(
+        "path", ["recalibrate", "revisions/r1/activate", "erase", "prior-shift", "policies/p/simulate"]
+    )
+    def test_a_name_that_is_there_twice_is_refused(self, shared: Any, path: str) -> None:
+        headers = JSON | {"if-match": '"1"'}
+        response = shared.http.post(f"/v1/models/digits/{path}", content=b'{"mode": 1, "mode": 2}', headers=headers)
+        assert "duplicate name 'mode'" in problem(response, 400, "malformed-body")["detail"]
+
+    @pytest.mark.parametrize("since", ["yesterday", "2026-13-01T00:00:00Z", "2026-01-01", "0001-01-01T00:00:00+14:00"])
+    def test_a_time_that_is_none_is_told_how_one_looks(self, shared: Any, since: str) -> None:
+        body = {"source": {"feedback": {"since": since}}}
+        document = problem(shared.http.post("/recalibrate", json=body), 422, "input")
+        assert (document["found"], document["expected"]) == (since, "a time such as 2026-11-28T09:30:00Z")
 
     def test_too_few_labels_says_how_many_there_are(self, service: Any, digits: Any) -> None:
         service.teach(digits.images[:59], digits.labels[:59])
@@ -510,7 +547,16 @@ class TestPolicies:
 
     @pytest.mark.parametrize(
         "body",
-        [b"", b"{", b"[]", b"7", b"null", b'{"positive": NaN}', b'{"positive": "\\ud800"}'],
+        [
+            b"",
+            b"{",
+            b"[]",
+            b"7",
+            b"null",
+            b'{"positive": NaN}',
+            b'{"positive": "\\ud800"}',
+            b'{"positive": "top", "positive": "7"}',
+        ],
     )
     def test_bodies(self, shared: Any, body: bytes) -> None:
         response = shared.http.put("/v1/models/digits/policies/mine", content=body, headers=JSON)

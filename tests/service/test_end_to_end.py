@@ -12,12 +12,7 @@ from PIL import Image
 from bundle.images import decode_image, encode_png
 from service.inference.session import Session
 from service.state import audit
-
-
-def npy(array: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
+from tests.array_files import npy
 
 
 def jpeg(image: np.ndarray) -> bytes:
@@ -29,11 +24,6 @@ def jpeg(image: np.ndarray) -> bytes:
 def probabilities(response: Any) -> np.ndarray:
     assert response.status_code == 200, response.text
     return np.array([list(row["probabilities"].values()) for row in response.json()["predictions"]], dtype=np.float32)
-
-
-@pytest.fixture(scope="module")
-def session(digits: Any) -> Session:
-    return Session(digits.bundle, provider="cpu", threads=1)
 
 
 class TestPredict:
@@ -283,7 +273,7 @@ class TestRevisions:
         assert stale.json()["type"] == "/errors/epoch-stale"
         assert stale.json()["found"] == first.json()["epoch"]
         assert stale.json()["expected"] == 999
-        assert service.http.post(path, headers={"if-match": "banana"}).status_code == 412
+        assert service.http.post(path, headers={"if-match": '"banana"'}).status_code == 412
         assert service.revisions()["active"] == "r1"
 
         moved = service.http.post(path, headers={"if-match": first.headers["etag"]})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sqlite3
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from bundle.images import encode_png
 from candor import Client
 from service.cli import app
 from service.dashboard.positive import drawn
+from tests.array_files import npz
 from tests.waiting import WAIT
 
 from . import imported_models
@@ -318,12 +318,6 @@ def test_labels_recalibrate_scores(served: Any) -> None:
     )
     assert done.status_code == 200, done.text
     assert done.json()["rows"]["fit"] > 100
-
-
-def npz(**arrays: Any) -> bytes:
-    stream = io.BytesIO()
-    np.savez(stream, **arrays)
-    return stream.getvalue()
 
 
 def ndjson(rows: Any) -> bytes:

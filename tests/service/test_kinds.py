@@ -23,6 +23,7 @@ from bundle import Bundle
 from bundle.images import decode_image, encode_png
 from candor import Client
 from service.rest.payloads import MEDIA_TYPES
+from tests.array_files import npy
 from tests.conftest import MadeOnce
 from training import TrainConfig, train_bundle
 from training.data.newsgroups20 import GROUPS
@@ -193,10 +194,9 @@ class TestRows:
         rows = [[41, 1], [None, 2], [None, None]]
         matches(ask(served, "claims", json={"inputs": rows}), trained["claims"], encoded)
         for dtype in (np.float32, np.float64):
-            stream = io.BytesIO()
-            np.save(stream, encoded.astype(dtype))
             headers = {"content-type": "application/x-npy"}
-            matches(ask(served, "claims", content=stream.getvalue(), headers=headers), trained["claims"], encoded)
+            body = npy(encoded.astype(dtype))
+            matches(ask(served, "claims", content=body, headers=headers), trained["claims"], encoded)
 
     @pytest.mark.parametrize(
         ("rows", "kind", "where", "found"),

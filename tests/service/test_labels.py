@@ -27,7 +27,7 @@ from service.places import Place, in_body
 from service.state import answered_ids, tables
 from service.state.keys import KeyStore
 from tests.service.labels_of_comments import LABELS, WEIGHTS, drawn, imported, sigmoids
-from tests.waiting import WAIT, until
+from tests.waiting import PATIENCE_S, WAIT, until
 
 Launch = Callable[..., Any]
 ROWS, MARKS = drawn(40, 7)
@@ -376,10 +376,10 @@ def test_a_key_of_the_multi_label_model_reaches_it_and_no_key_of_a_label_does(st
         models: store.create(name=models, scopes=("predict", "feedback"), models=(models,))[1]
         for models in ("comments", "comments--toxic")
     }
-    until(lambda: httpx.get(f"{caller.url}/v1/models").status_code == 401)
+    until(lambda: httpx.get(f"{caller.url}/v1/models", timeout=PATIENCE_S).status_code == 401)
     for models, text in texts.items():
         allowed = models == "comments"
-        with httpx.Client(base_url=caller.url, headers={"authorization": f"Bearer {text}"}) as http:
+        with httpx.Client(base_url=caller.url, headers={"authorization": f"Bearer {text}"}, timeout=PATIENCE_S) as http:
             assert (http.post(PREDICT, json={"inputs": ROWS.tolist()}).status_code == 200) is allowed
             assert (http.get("/v1/multilabel").json()["items"] != []) is allowed
             own_model = http.post("/v1/models/comments--toxic/predict", json={"inputs": ROWS.tolist()})
@@ -389,7 +389,7 @@ def test_a_key_of_the_multi_label_model_reaches_it_and_no_key_of_a_label_does(st
 def test_the_audit_log_names_the_key_of_a_row_by_its_ids_in_the_logs_of_all_labels(start: Launch, root: Path) -> None:
     caller = start(bundles=root / "bundles", policies=root / "policies", log_mode="sync")
     key, text = KeyStore(caller.runtime.database).create(name="app", scopes=("predict",))
-    until(lambda: httpx.get(f"{caller.url}/v1/models").status_code == 401)
+    until(lambda: httpx.get(f"{caller.url}/v1/models", timeout=PATIENCE_S).status_code == 401)
     caller.http.headers["authorization"] = f"Bearer {text}"
     rows = [one["prediction_id"] for one in predicted(caller)["predictions"]]
     caller.runtime.access_record.take(last=True)

@@ -358,7 +358,7 @@ def test_the_gate_refuses_one_that_harms() -> None:
         sides = (side.astype(np.float32) for side in (after, before))
         verdict = compare(
             *sides, truth, groups, mode="non_inferior", attempt=1, alpha=0.025, margin=0.002,
-            propensity=np.ones(len(later)), elsewhere=(0.0, 0.0), seed=seed,
+            propensity=np.ones(len(later)), seed=seed,
         )  # fmt: skip
         passed += verdict.passed
     assert passed == 0

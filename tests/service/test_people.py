@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,6 +33,7 @@ from service.state.keys import KeyStore
 from service.state.sessions import CLOCKS_DIFFER_S, LOGIN_S
 from service.state.tables import revisions
 from tests.conftest import Digits
+from tests.ports import free_port
 from tests.service.authority import Authority
 from tests.service.conftest import InThread
 from tests.service.identity_provider import (
@@ -301,6 +301,27 @@ class TestTokens:
         assert ask(running, provider.token()).status_code == 200
         assert ask(running, old).status_code == 401
 
+    @pytest.mark.parametrize("named", [True, False], ids=["key named", "key unnamed"])
+    def test_a_provider_with_one_key_need_not_name_it(
+        self, provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch, named: bool
+    ) -> None:
+        monkeypatch.setattr(oidc, "REFETCH_S", 0.0)
+        public = vars(Key)["public"].fget
+        shown = property(lambda key: {name: value for name, value in public(key).items() if named or name != "kid"})
+        monkeypatch.setattr(Key, "public", shown)
+        claims = provider.claims(AUDIENCE)
+
+        async def subjects() -> list[Any]:
+            known, found = Provider(Settings(**given(provider))), []
+            for provider.keys in ([rsa_key("first")], [rsa_key("third")]):  # a new one is found
+                token = jwt.encode(claims, provider.keys[0].private, "RS256")
+                found.append((await known.claims(token, AUDIENCE))["sub"])
+            with pytest.raises(UnauthenticatedError, match="does not vouch"):
+                await known.claims(jwt.encode(claims, rsa_key("first").private, "RS256"), AUDIENCE)
+            return found
+
+        assert asyncio.run(subjects()) == ["u-ana", "u-ana"]
+
     def test_unknown_keys_make_the_service_ask_once_in_a_while(self, provider: IdentityProvider) -> None:
         now = [0.0]
 
@@ -485,8 +506,7 @@ class TestTokens:
         assert found.keys.keys() == {"first"}
 
     def test_grpc_takes_the_same_tokens(self, start: Callable[..., InThread], provider: IdentityProvider) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
+        port = free_port()
         start(**given(provider, grpc_port=port))
         model_ready = message("ModelReadyRequest")(name="digits").SerializeToString()
         load = message("RepositoryModelLoadRequest")(model_name="digits").SerializeToString()
@@ -662,7 +682,9 @@ class TestLogins:
         assert answer.status_code == 403
         assert "No group of" in answer.text
         for _ in range(sessions.ATTEMPTS - 1):
-            assert arrive(running, cookie, callback).status_code == 401  # the provider does not know the code
+            unknown = arrive(running, cookie, callback)  # the provider does not know the code
+            assert unknown.status_code == 401
+            assert "Expected: a code that the identity provider accepts" in unknown.text
         assert arrive(running, cookie, callback).status_code == 429
         assert key_login(running) == 303  # they count for logins through the provider alone
 
@@ -828,6 +850,9 @@ def test_a_principal_has_on_a_model_what_was_granted_there() -> None:
         ({"oidc_redirect_url": "https://candor.example/other"}, "does not end with"),
         ({"oidc_redirect_url": "http://candor.example/dashboard/login/callback"}, "https://"),
         ({"oidc_client_id": None, "oidc_audience": None, "oidc_redirect_url": None}, "or both"),
+        ({"oidc_scopes": "ops: read"}, "not valid JSON"),
+        ({"oidc_scopes": '{"ops": ["read"], "ops": ["admin"]}'}, "duplicate name 'ops'"),
+        ({"oidc_scopes": '{"ops": ["fly"]}'}, "is not a scope"),
         ({"oidc_scopes": {"ops": ["fly"]}}, "is not a scope"),
         ({"oidc_scopes": {"ops": ["read@"]}}, "SCOPE@MODEL"),
     ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,7 +19,9 @@ from service.errors import StateUnavailableError
 from service.state import notices, postgresql
 from service.state.database import Database, now_us
 from service.state.expiry import drop_before
-from service.state.partitions import DAY_US, cover, parts_of
+from service.state.partitions import cover, parts_of
+from service.times import DAY_US
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S, until
 
 from .conftest import InThread
@@ -40,8 +41,7 @@ def pooled(request: pytest.FixtureRequest, postgresql_url: str) -> Iterator[str]
         pytest.skip(f"PgBouncer {version} never keeps prepared statements")
     there = urlsplit(postgresql_url)
     name, user, password = there.path.removeprefix("/"), there.username, there.password or ""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         become = []
         if os.getuid() == 0:  # which it refuses

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -24,6 +23,7 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT, Digits
+from tests.ports import free_port
 from tests.ray_cluster import BIN, PATIENT, SETTINGS
 from tests.waiting import PATIENCE_S, until
 
@@ -95,8 +95,7 @@ def environment(digits: Digits, tmp_path_factory: pytest.TempPathFactory, postgr
 
 @pytest.fixture(scope="module")
 def on_ray(environment: dict[str, str]) -> Iterator[OnRay]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     folder = tempfile.mkdtemp(prefix="ray")  # short enough for a socket
     known = {name: value for name, value in os.environ.items() if not name.startswith("CANDOR_")}
     known |= environment | SETTINGS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 import bundle as bundles
 from importing.cli import app
+from tests.waiting import PATIENCE_S
 
 from . import imported_models
 from .conftest import InThread
@@ -111,7 +113,18 @@ def test_which_of_several_outputs_is_asked(imported: Any) -> None:
         ("/v2/models/payments/versions/9", (), "status 404"),
         ("http://127.0.0.1:9/v2/models/payments", (), "Connection refused"),
         ("/v2/models/payments", ("--output", "scores"), "no output 'scores'"),
-        ("/v2/models/payments", ("--header", "authorization=PATH"), "should match pattern"),
+        (
+            "/v2/models/payments",
+            ("--header", "authorization=PATH"),
+            "found: authorization expected: NAME=CANDOR_HEADER_",
+        ),
+        (
+            "/v2/models/payments",
+            ("--header", "authorization: Bearer geheim"),
+            "environment variable that holds its value",
+        ),
+        ("http://me:geheim@127.0.0.1:9/v2/models/payments", (), "http://***@127.0.0.1:9"),
+        ("http://me:geheim@127.0.0.1:9/payments", (), "http://***@127.0.0.1:9/payments"),
         ("/v2/models/payments", ("--header", "host=CANDOR_HEADER_X"), "belongs to the protocol"),
         ("/v2/models/payments", ("--header", "authorization=CANDOR_HEADER_X"), "CANDOR_HEADER_X is not set"),
     ],
@@ -119,7 +132,23 @@ def test_which_of_several_outputs_is_asked(imported: Any) -> None:
 def test_what_cannot_be_imported_is_said(imported: Any, address: str, options: tuple[str, ...], wanted: str) -> None:
     said, path = imported(*options, address=address)
     assert wanted.lower() in said.lower(), said
+    assert "geheim" not in said
     assert not path.exists()
+
+
+def test_a_slow_server_is_told_with_the_time_that_it_had(imported: Any, near: InThread) -> None:
+    from .remote_models import Hostile
+
+    hostile = Hostile(near.url)
+    released = threading.Event()
+    hostile.answer = lambda *_: released.wait()
+    try:
+        said, _ = imported("--timeout", "0.2", address=f"{hostile.url}/v2/models/payments")
+    finally:
+        released.set()
+        hostile.close()
+    assert "an answer within 0.2 s" in said, said
+    assert "--timeout" in said
 
 
 def test_a_redirect_is_not_followed(imported: Any, near: InThread) -> None:
@@ -133,4 +162,4 @@ def test_a_redirect_is_not_followed(imported: Any, near: InThread) -> None:
         hostile.close()
     assert "status 302" in said, said
     assert not path.exists()
-    assert httpx.get(f"{near.url}/livez").status_code == 200
+    assert httpx.get(f"{near.url}/livez", timeout=PATIENCE_S).status_code == 200

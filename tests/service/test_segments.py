@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ import pytest
 from sqlalchemy import select
 
 from candor import Client
-from service.state.tables import exposures, predictions
+from service.state.tables import predictions
+from tests.array_files import npy
 
 pytestmark = pytest.mark.usefixtures("refits_here")
 POLICY = {
@@ -143,13 +143,9 @@ def test_segments_are_certified_from_their_own_traffic(on_both: Any, digits: Any
 
 
 def test_a_policy_with_segments_costs_no_look_at_the_reference_rows(service: Any) -> None:
-    def looks() -> int:
-        with service.runtime.database.connect() as connection:
-            return len(connection.execute(select(exposures)).all())
-
-    before = looks()
+    before = service.looks()
     put_in_force(service)
-    assert looks() == before
+    assert service.looks() == before
 
 
 def test_what_must_be_certified_or_refused_is_refused_with_the_segment(shared: Any) -> None:
@@ -158,12 +154,6 @@ def test_what_must_be_certified_or_refused_is_refused_with_the_segment(shared: A
     problem = response.json()
     assert problem["where"] == "/bands/0/when/min_precision"
     assert "for segment 'bright'" in problem["detail"]
-
-
-def npy(array: Any) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
 
 
 def test_every_way_to_name_a_segment_is_logged(service: Any, digits: Any) -> None:

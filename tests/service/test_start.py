@@ -34,12 +34,6 @@ from .conftest import contents
 FILES = sorted(["manifest.json", "model.onnx", "calibrator.json", "reference.npz", "golden.npz", "report/report.json"])
 
 
-@pytest.fixture
-def root(digits: Any, tmp_path: Path) -> Path:
-    """A copy of the bundles that may be damaged."""
-    return Path(shutil.copytree(digits.root, tmp_path / "bundles"))
-
-
 def flip(path: Path) -> None:
     """Change one bit in the middle of a file."""
     data = bytearray(path.read_bytes())
@@ -94,6 +88,9 @@ class TestProcess:
             ({"database_url": "nonsense"}, "Unusable configuration"),
             ({"bundles": "nope"}, "folder of bundles nope does not exist"),
             ({"policies": "nope"}, "folder of policies nope does not exist"),
+            ({"port": "8001", "grpc_port": "8001"}, "CANDOR_PORT and CANDOR_GRPC_PORT must differ: both are 8001"),
+            ({"models": "digits"}, "CANDOR_MODELS: requires CANDOR_BACKGROUND=false"),
+            ({"limit_flipped": "None"}, "or: none (no limit)"),
         ],
     )
     def test_other_settings_that_cannot_work(
@@ -112,6 +109,18 @@ class TestProcess:
         done = CliRunner().invoke(app, ["serve"])
         assert done.exit_code == 2, done.output
         assert says in done.stderr
+
+    @pytest.mark.parametrize(("command", "ends_by"), [("serve", "candor keys create"), ("worker", "Use PostgreSQL")])
+    def test_a_mistyped_setting_is_logged_and_an_empty_one_is_unset(
+        self, spawn: Any, command: str, ends_by: str
+    ) -> None:
+        status, said = spawn(
+            command, wait=False, host="0.0.0.0", retention_day="30", grpc_port="", registry_user="me"
+        ).end()
+        assert (status, ends_by in said) == (2, True), said
+        (warning,) = (json.loads(line) for line in said.splitlines() if "unknown setting" in line)
+        assert warning["variable"] == "CANDOR_RETENTION_DAY"
+        assert warning["remedy"] == "Did you mean CANDOR_RETENTION_DAYS?"
 
     def test_a_policy_that_cannot_be_used_is_named_by_its_file(self, spawn: Any, tmp_path: Path) -> None:
         folder = tmp_path / "policies" / "digits"

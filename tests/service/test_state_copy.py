@@ -16,8 +16,8 @@ from service.ids import ids_of
 from service.state import tables
 from service.state.database import Database, now_us
 from service.state.keys import KeyStore
-from service.state.partitions import DAY_US
 from service.state.predictions import PredictionLog
+from service.times import DAY_US
 from tests.waiting import until
 
 from .conftest import InThread, Spawn

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sqlite3
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,30 @@ def test_a_service_that_stops_is_unready_and_sends_its_clients_elsewhere(
     service.popen.send_signal(signal.SIGTERM)  # at once
     status, said = service.end()
     assert status == 0, said
+
+
+@pytest.fixture
+def terminal() -> Iterator[None]:
+    """Programs hear of the end of their terminal, also where the tests were started with nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_end_of_a_terminal_is_a_stop_that_writes_the_log(
+    spawn: Spawn, digits: Any, tmp_path: Path, workers: str
+) -> None:
+    service = spawn(workers=workers, threads="1")
+    body = {"inputs": digits.dimmed[:64].tolist()}
+    assert service.http.post("/predict", json=body).status_code == 200
+    service.popen.send_signal(signal.SIGHUP)
+    service.popen.send_signal(signal.SIGHUP)  # the kernel's, and the shell's
+    status, said = service.end()
+    assert status == 0, said
+    with sqlite3.connect(tmp_path / "state.db") as state:
+        assert state.execute("SELECT count(*) FROM predictions").fetchone() == (64,)
 
 
 @pytest.mark.parametrize("path", ["/predict", "/feedback"])  # without ASGI, and with it

@@ -27,6 +27,7 @@ from service.state.database import Database
 from service.state.keys import KeyStore
 from service.workers.tls import Certificates
 from tests.conftest import ROOT, Digits
+from tests.ports import free_port
 from tests.service.authority import Authority
 from tests.service.cluster import Cluster
 from tests.service.conftest import settings_of
@@ -96,8 +97,7 @@ def test_http_and_grpc_speak_tls_and_take_a_new_certificate(
 ) -> None:
     authority = Authority(tmp_path)
     cert, key = authority.issue("server")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        grpc_port = probe.getsockname()[1]
+    grpc_port = free_port()
     running = secure(tls_cert=cert, tls_key=key, grpc_port=grpc_port)
     trust = ssl.create_default_context(cafile=str(authority.file))
     body = {"inputs": digits.images[:2].tolist()}
@@ -115,7 +115,7 @@ def test_http_and_grpc_speak_tls_and_take_a_new_certificate(
 
     speak()
     with pytest.raises(httpx.HTTPError):
-        httpx.get(f"http://127.0.0.1:{running.port}/livez")
+        httpx.get(f"http://127.0.0.1:{running.port}/livez", timeout=PATIENCE_S)
     old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):
@@ -185,8 +185,7 @@ def test_with_an_authority_of_clients_grpc_requires_its_certificate_too(
     authority, other = Authority(tmp_path), Authority(tmp_path, "other")
     cert, key = authority.issue("server")
     own, strange = authority.issue("client"), other.issue("stranger")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        grpc_port = probe.getsockname()[1]
+    grpc_port = free_port()
     running = secure(tls_cert=cert, tls_key=key, tls_client_ca=authority.file, grpc_port=grpc_port)
     context = ssl.create_default_context(cafile=str(authority.file))
     context.load_cert_chain(*own)
@@ -234,6 +233,7 @@ def test_the_health_check_of_the_image_speaks_tls(secure: Callable[..., Secure],
     assert check(running)[0] == check(running, **client)[0] == 0  # its own certificate, or another
     assert check(running, **strange)[0] == 1
     assert "no answer" in check(running, HEALTHCHECK_CERT=str(tmp_path / "nothing"))[1]
+    assert check(running, CANDOR_TLS_KEY="") == (1, "no answer: CANDOR_TLS_KEY is not set")
 
 
 @pytest.mark.parametrize("given", ["tls_cert", "tls_key", "tls_client_ca"])

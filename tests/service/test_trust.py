@@ -139,7 +139,8 @@ def test_poisoned_labels_are_taken_back(on_both: Any, digits: Any, spawn: Any) -
     assert current() == truth
     refit = on_both.recalibrate(mode="propose").json()
     assert sum(refit["rows"][role] for role in ("fit", "certify", "gate")) == ROWS
-    assert refit["metrics"]["accuracy"]["before"] > 0.9 > misled["metrics"]["accuracy"]["before"]
+    # Random ids choose the 89 rows that it is measured on: 95 % of all are right, and half of that among the lies.
+    assert refit["metrics"]["accuracy"]["before"] > 0.75 > misled["metrics"]["accuracy"]["before"]
 
     sent_by["another thief"] = {"authorization": f"Bearer {store.create('thief', ['feedback'])[1]}"}
     until(lambda: on_both.http.get("/v1/models", headers=sent_by["another thief"]).status_code == 200)

@@ -14,7 +14,7 @@ from training.cli import app
 GRID = """
 name: defects
 question: Which loss is best calibrated?
-base: {epochs: 1, train_rows: 60, reference_rows: 60}
+base: {epochs: 1, train_rows: 60, reference_rows: 60, learning_rate: 2e-3}
 grid:
   loss:
     cross-entropy: {}
@@ -33,6 +33,7 @@ def test_a_grid_is_every_combination_and_seed(tmp_path: Path) -> None:
     assert cells[3].key == "ours-batch_size_64@0"
     chosen = cells[3].config
     assert (chosen.epochs, chosen.batch_size, dict(chosen.coefficients)) == (1, 64, {"cost": 3})
+    assert chosen.learning_rate == 0.002  # without a point, which PyYAML alone reads as a text
     assert len(declared(path).cells("small", 3)) == 12
 
 
@@ -58,8 +59,9 @@ def test_it_runs_and_reports(tmp_path: Path) -> None:
         ("seeds: 2", "seed: 2", "unknown field 'seed'"),
         ("epochs: 1", "epochs: 0", r"cross-entropy · batch_size 32: epochs is 0"),
         ("epochs: 1", "model: lightgbm", "studies train networks, and the model is lightgbm"),
+        ("epochs: 1", "dataset: vehicle_fraud", "for a table, name a network"),
         ("epochs: 1", "epoch: 1", r"unknown setting 'epoch'; did you mean epochs"),
-        ("epochs: 1", "epochs: two", r"batch_size 32: a setting has a wrong type"),
+        ("epochs: 1", "epochs: two", r"batch_size 32: epochs is 'two', expected a whole number"),
         ("epochs: 1", "seed: 1", "expected `seeds`"),
         ("[32]", "[]", "the axis batch_size"),
         ("[32]", "32", "the axis batch_size"),

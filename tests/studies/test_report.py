@@ -82,16 +82,25 @@ def test_a_report_holds_all_it_promises(name: str, measured: Result, tmp_path: P
         ET.parse(path)
     write_results(tmp_path / RESULTS, results)
     assert list(read_results(tmp_path).values()) == [json.loads(json.dumps(result)) for result in results]
+    if name != min(STUDIES, key=lambda each: len(STUDIES[each].cells("small", None))):
+        return
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     write_report(study, "small", cells, results, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+@pytest.fixture
+def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave figures out of pages of which a test reads the words: each takes a quarter of a second to draw."""
+    monkeypatch.setattr(Page, "figure", lambda *_: None)
+
+
+@pytest.mark.usefixtures("_undrawn")
 @pytest.mark.parametrize("name", STUDIES)
 def test_an_unfinished_study_says_what_is_missing(name: str, measured: Result, tmp_path: Path) -> None:
     study = STUDIES[name]
     cells, results = study.cells("small", None), results_of(study, measured)
-    for kept in (results[:1], results[1:2], results[::2]):
+    for kept in (results[1:2], results[::2]):
         write_report(study, "small", cells, kept, tmp_path)
         text = (tmp_path / "README.md").read_text()
         assert f"Unfinished: {len(kept)} of {len(cells)} cells" in text
@@ -110,6 +119,7 @@ def test_an_unfinished_study_says_what_is_missing(name: str, measured: Result, t
     assert f"Unfinished: 0 of {len(cells)}" in (tmp_path / "README.md").read_text()
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_the_table_of_losses_equals_an_independent_computation(measured: Result, tmp_path: Path) -> None:
     """Means, sample deviations and p-values of the pairs, from the results, by numpy and scipy."""
     study = STUDIES["wang2021"]
@@ -198,6 +208,7 @@ def answer_of(study: Study, results: list[Result], folder: Path) -> list[str]:
     return [line for line in answer.splitlines() if line.startswith("- **")]
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_the_answer_to_wangs_question_follows_from_the_numbers(measured: Result, tmp_path: Path) -> None:
     """Where regularised losses have twice the ECE throughout, they are worse calibrated and worse calibratable."""
 
@@ -213,6 +224,7 @@ def test_the_answer_to_wangs_question_follows_from_the_numbers(measured: Result,
     assert all("**Not tested.**" in line for line in answer_of(study, only_one, tmp_path))
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_the_answer_to_singhs_question_follows_from_the_numbers(measured: Result, tmp_path: Path) -> None:
     study = STUDIES["singh2021"]
     results = better_by(

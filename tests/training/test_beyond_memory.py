@@ -115,7 +115,7 @@ LIMIT
 whole = config.read()
 suited, notes = config.suited(whole)
 print(fit(suited, Given(*suited.cut(whole), notes=notes)).scored(whole.outside_test()).logits.shape)
-""".replace("LIMIT", LIMITED.format(200))
+""".replace("LIMIT", LIMITED.format(120))
 TEXTS = """
 import sys
 from pathlib import Path
@@ -127,14 +127,14 @@ LIMIT
 data = DATASETS["texts"](Path(sys.argv[1]), file="large.csv", text="body", label="y", length=200)
 chosen = data.select(data.outside_test()[::7]).learned_from(data.outside_test()[:100])
 print(data.inputs.shape, len(chosen.vocabulary), sum(map(len, chosen.texts[:10].tolist())))
-""".replace("LIMIT", LIMITED.format(80))
+""".replace("LIMIT", LIMITED.format(64))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts what Linux counts")
 def test_a_table_is_read_within_a_bounded_memory(tmp_path: Path) -> None:
-    """As Python's texts, the cells alone take twice the limit."""
+    """As Python's texts, the cells alone take half as much again as the limit."""
     pytest.importorskip("lightgbm")
-    rows, columns = 300_000, 24
+    rows, columns = 150_000, 24
     draw = np.random.default_rng(0)
     lines = [",".join(map(str, row)) for row in draw.integers(10_000, 99_999, (1000, columns)).tolist()]
     with (tmp_path / "large.csv").open("w") as stream:
@@ -146,8 +146,8 @@ def test_a_table_is_read_within_a_bounded_memory(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts what Linux counts")
 def test_texts_are_read_within_a_bounded_memory(tmp_path: Path) -> None:
-    """Their tokens take more than twice the limit."""
-    rows, text = 250_000, " ".join(f"word{number}" for number in range(40))
+    """Their tokens take half as much again as the limit."""
+    rows, text = 125_000, " ".join(f"word{number}" for number in range(40))
     with (tmp_path / "large.csv").open("w") as stream:
         stream.write("body,y\n")
         stream.writelines(f"{text} row {row % 1000},{row % 2}\n" for row in range(rows))

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import bundle
 from bundle import LabelledLogits
 from calibrators import Auto
+from importing.cli import app
 from training import ConfigurationError
 from training.calibrate import calibrate, calibrate_bundle
 
@@ -38,6 +40,21 @@ def test_the_same_calibrator_changes_nothing_but_what_the_bundle_cannot_know(cop
     differ = {name for name, digest in new.manifest.files.items() if digest != old.manifest.files[name]}
     assert differ == {"report/report.json"}
     assert new.report == {name: part for name, part in old.report.items() if name != "test"}
+
+
+def test_an_imported_bundle_is_calibrated_as_well(tmp_path: Path) -> None:
+    scores = np.random.default_rng(0).random((200, 2)).round(3)
+    rows = [f"{score},{'ok' if score < other else 'bad'}" for score, other in scores]
+    (tmp_path / "rows.csv").write_text("\n".join(["score,outcome", *rows]))
+    given = ["scores", str(tmp_path / "rows.csv"), "--name", "vendor", "--label", "outcome", "--score", "score"]
+    given += ["--labels", "ok,bad", "--positive", "ok", "--out", str(tmp_path)]
+    assert CliRunner().invoke(app, given).exit_code == 0
+    old, new = (
+        bundle.verify(tmp_path / "vendor" / "1"),
+        bundle.verify(calibrate_bundle(tmp_path / "vendor" / "1", "beta")),
+    )
+    assert (new.manifest.source, new.manifest.imported) == ("scores", old.manifest.imported)
+    assert new.report["positive"]["label"] == "ok"
 
 
 def test_a_bundle_under_another_name_is_refused(trained: Path, tmp_path: Path) -> None:

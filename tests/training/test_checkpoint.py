@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -35,6 +38,19 @@ def test_one_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
         checkpoint.write(path, RECIPE, {"epoch": lambda: 2})
     assert checkpoint.read(path, RECIPE) == {"epoch": 1}
     assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoint.pt"]
+
+
+def test_a_full_disk_is_an_error_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.BytesIO):
+        def write(self, data: Any) -> int:
+            if self.tell() > 20_000:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().write(data)
+
+    monkeypatch.setattr(checkpoint, "whole_file", lambda _: Full())
+    with pytest.raises(OSError, match="No space left on device") as full:
+        checkpoint.write(tmp_path / "checkpoint.pt", RECIPE, {"a": torch.zeros(10_000), "b": torch.ones(10_000)})
+    assert "checkpoint.pt cannot be written" in str(full.value)
 
 
 def test_every_difference_from_the_run_is_named(tmp_path: Path) -> None:

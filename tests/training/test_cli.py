@@ -169,6 +169,7 @@ def test_json_is_one_document(trained: Path) -> None:
         (["--calibrator", "nope"], "temperature"),
         (["--loss", "focal", "--coefficient", "gamma=two"], "gamma is 'two', expected a number"),
         (["--reference-rows", "3000"], "--train-rows 0"),
+        (["--sampling", "nope"], "'--sampling': 'nope' is not one of 'plain',"),
     ],
 )
 def test_settings_that_cannot_work(

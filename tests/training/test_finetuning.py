@@ -143,6 +143,14 @@ def test_a_folder_of_transformers_gives_what_transformers_gives(folder: Path, im
         torch.testing.assert_close(other[1].network.get_parameter(f"vit.{name}"), parameter)
 
 
+def test_a_folder_without_positions_takes_another_image_size(folder: Path, images: Tensor, tmp_path: Path) -> None:
+    transformers = pretrained._imported("transformers")
+    config = transformers.ConvNextConfig(hidden_sizes=[4] * 4, depths=[1] * 4, image_size=32)
+    transformers.ConvNextForImageClassification(config).save_pretrained(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_bytes((folder / "preprocessor_config.json").read_bytes())
+    assert logits(fine_tuned(f"hf:{tmp_path}", COLOUR, FOUR, side=48), images).shape == (3, 4)
+
+
 @pytest.mark.parametrize(
     "told",
     [
@@ -257,7 +265,7 @@ def test_what_cannot_work_is_refused(vit: tuple[nn.Module, Path], folder: Path, 
         (made("timm:test_resnet", weights=path), "does not contain the weights of ResNet"),
         (made("timm:test_vit", weights=tmp_path / "none.safetensors"), "no such file"),
         (made(f"hf:{tmp_path}"), "expected a classifier of images"),
-        (made(f"hf:{tmp_path}/absent"), "expected a folder that save_pretrained wrote"),
+        (made(f"hf:{tmp_path}/absent"), "expected what save_pretrained of model and processor writes"),
         (made(f"hf:{bare}"), r"expected weights; those in .bin files are not read"),
         (lambda: fine_tuned("timm:test_vit", TokenShape(10, 4), FOUR), "requires images"),
         (config(model="timm:test_vit", dropout=0.5), "do not apply to timm:test_vit"),

@@ -145,7 +145,8 @@ def test_a_networks_base_rate_is_the_populations(settings: dict[str, Any], monke
 
 @pytest.mark.parametrize(("alpha", "told"), [(0.9, "alpha weights two classes, not 3"), (1.9, "alpha is 1.9")])
 def test_a_weight_of_focal_that_does_not_fit_is_refused_by_the_loss(alpha: float, told: str, tmp_path: Path) -> None:
-    inputs, labels = np.eye(3, dtype=np.float32).repeat(40, axis=0), np.arange(120) // 40
+    labels = np.arange(120) // 40
+    inputs = np.eye(3, dtype=np.float32)[labels] + np.arange(120, dtype=np.float32)[:, None]
     with pytest.raises(ConfigurationError, match=told):
         candor_train(
             "table_cnn",

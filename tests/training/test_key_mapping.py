@@ -189,8 +189,11 @@ def test_files_that_cannot_be_read_safely_are_refused(
     save_file(state, tmp_path / "whole.safetensors")
     (tmp_path / "short.safetensors").write_bytes((tmp_path / "whole.safetensors").read_bytes()[:-100])
     for name in ("harmful.pt", "harmful.npz", "torn.pt", "torn.npz", "torn.safetensors", "short.safetensors"):
-        with pytest.raises(ConfigurationError, match=f"{name} does not contain weights that can be read safely"):
+        with pytest.raises(
+            ConfigurationError, match=f"{name} does not contain weights that can be read safely"
+        ) as told:
             load_published(ResNet20(3, 10), tmp_path / name)
+        assert "weights_only" not in str(told.value)
     assert not (tmp_path / "harmed").exists()
 
 

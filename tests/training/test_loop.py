@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -499,6 +500,14 @@ def test_a_loss_that_is_no_number_stops_the_run_and_says_where() -> None:
     assert module.steps == 6
 
 
+def test_a_network_that_cannot_learn_from_one_row_is_refused_before_the_first_step() -> None:
+    normalised = nn.Sequential(Pixels(), nn.BatchNorm1d(2))
+    with pytest.raises(
+        ConfigurationError, match=r"a batch of one row \(Expected more than 1.*batch_size of at least 2"
+    ):
+        train(normalised, Criterion(LOSSES["cross_entropy"], {}, 3), rows(3), Recipe(epochs=1, batch_size=1))
+
+
 def test_weights_that_the_last_step_breaks_stop_the_run_too() -> None:
     """The loss of every step is finite; its gradient is not."""
 
@@ -530,12 +539,15 @@ def test_validation_logits_that_are_no_numbers_stop_the_run() -> None:
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # of the compiler's own
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler here")
 @pytest.mark.parametrize("mixup", [0.0, 0.3])
-def test_a_compiled_network_learns_the_same(mixup: float) -> None:
+def test_a_compiled_network_learns_the_same(mixup: float, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._inductor import config as inductor
 
+    if mixup:  # which parts are compiled, not how: without a C++ compiler, which takes ten seconds
+        monkeypatch.setattr(torch.nn.Module, "compile", partialmethod(torch.nn.Module.compile, backend="aot_eager"))
     recipe = replace(RECIPE, epochs=2, mixup=mixup)
     _, plain = run(recipe, validation=rows(40, 1))
-    with inductor.patch(compile_threads=1):  # a pool of compilers would import PyTorch in each of its processes
+    # A pool of compilers would import PyTorch in each of its processes; precompiled headers pay for many sources.
+    with inductor.patch({"compile_threads": 1, "cpp_cache_precompile_headers": False}):
         module, compiled = run(replace(recipe, compile=True), validation=rows(40, 1))
     for one, other in zip(plain.epochs, compiled.epochs, strict=True):
         assert other.loss == pytest.approx(one.loss, rel=1e-4)

@@ -196,13 +196,13 @@ def test_arrays_and_modules_are_trained_from_python(tmp_path: Path) -> None:
 def test_a_module_and_texts_are_trained_from_python(tmp_path: Path) -> None:
     words = [["good", "fine"], ["bad", "poor"]]
     labels = np.arange(80) % 2
-    texts = [f"a {words[label][row % 3 % 2]} part" for row, label in enumerate(labels)]
+    texts = [f"a {words[label][row % 3 % 2]} part {row}" for row, label in enumerate(labels)]
     path = candor_train(
         own_things.of_tokens,
         (texts, labels),
         out=tmp_path,
         name="texts",
-        length=4,
+        length=3,
         reference_rows=20,
         epochs=20,
         learning_rate=0.05,
@@ -215,12 +215,16 @@ def test_a_module_and_texts_are_trained_from_python(tmp_path: Path) -> None:
     assert made.report["test"]["after"]["accuracy"]["value"] == 1.0
 
 
+_SAME = np.arange(80, dtype=np.float32).reshape(40, 2), np.arange(40) % 2
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
         ({"train": (np.zeros((3, 2), np.float32), [0, 1])}, "train: 3 inputs for 2 labels"),
         ({"train": (np.zeros((2, 2), np.float32), ["a", "b"])}, "labels of train are <U1"),
         ({"validation": (np.zeros((2, 3), np.float32), [0, 1])}, "inputs have the shapes"),
+        (dict.fromkeys(("train", "reference"), _SAME), "reference: 40 of 40 rows are training rows"),
         ({"train_rows": 5}, "train_rows does not apply to arrays"),
         ({"reference_rows": 60}, "expected at most 40 together"),
         ({"epochs": 0}, "epochs is 0"),

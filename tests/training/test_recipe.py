@@ -36,6 +36,8 @@ def test_steps_divide_at_each_milestone() -> None:
     ("settings", "message"),
     [
         ({"epochs": 0}, "epochs is 0, expected at least 1"),
+        ({"epochs": 2.5}, "epochs is 2.5, expected a whole number"),
+        ({"learning_rate": "1e-3"}, "learning_rate is '1e-3', expected a number"),
         ({"batch_size": -1}, "batch_size is -1"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
         ({"learning_rate": float("inf")}, "learning_rate is inf"),

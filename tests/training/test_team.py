@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 _WORKER = """
-import json, sys
+import json, sys, weakref
 from pathlib import Path
 import numpy as np, torch
 from torch import nn
@@ -81,11 +81,13 @@ def found(together, what):
     return learn(together, "correctness_ranking", 0.3, keep, 2 if what == "interrupt" else None)
 
 with team("cpu") as together:
+    group = weakref.ref(torch.distributed.group.WORLD) if together.size > 1 else lambda: None
     for what in sys.argv[2:]:
         with deterministic(0, 1):
             answer = found(together, what)
         if together.leads:
             (folder / f"{what}-{together.size}.json").write_text(json.dumps(answer))
+assert group() is None, "the threads of the group outlive it, and may abort the process at its end"
 """
 
 

@@ -16,6 +16,7 @@ import torch
 import bundle
 from tests import complaints
 from training import ConfigurationError, TrainConfig, candor_train, train_bundle
+from training.calibrate import calibrate_bundle
 from training.data import DATASETS, DataOptions
 from training.data import load as load_data
 from training.inputs import TextShape
@@ -135,6 +136,8 @@ def test_texts_in_a_file_become_a_bundle_that_takes_texts(
     assert graph is not None
     assert graph.mask == "attention_mask"
     np.testing.assert_allclose(graph.run(session.run, made.tokenizer.encode(given), 3), logits, rtol=1e-4, atol=1e-4)
+    again = bundle.verify(calibrate_bundle(made.path, "identity"))
+    assert again.manifest.files["tokenizer.json"] == made.manifest.files["tokenizer.json"]
     held_out = made.reference.certify
     assert np.mean(held_out.logits.argmax(axis=1) == held_out.labels) > 0.4  # a third by chance
     kept = load(tmp_path / "weights.npz", config.data)

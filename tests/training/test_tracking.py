@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ from optuna import TrialPruned
 from typer.testing import CliRunner
 
 import bundle
-from training import TrainConfig
+from training import ConfigurationError, TrainConfig
 from training.cli import app
 from training.console import USAGE
 from training.epochs import Epoch
 from training.logs import read_log
-from training.tracking import track_to
+from training.search import Search, _quiet, _study, ask, parse_knob, run
+from training.search_console import Following
+from training.tracking import end_killed, track_to
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of MLflow itself
 
@@ -50,7 +53,7 @@ def test_a_run_has_settings_epochs_and_the_bundle(server: str, tmp_path: Path) -
     assert done.exit_code == 0, done.output
     made = bundle.verify(tmp_path / "out" / "digits" / "1")
     (run,) = runs(server, "digits")
-    assert run.info.status == "FINISHED"
+    assert (run.info.status, run.info.run_name) == ("FINISHED", "lenet5 focal 0")
     assert run.data.params["loss"] == "focal"
     assert json.loads(run.data.params["coefficients"]) == {"gamma": 2, "alpha": 0}  # the default of alpha too
     # What was left to the data and the machine is told as it was decided.
@@ -98,6 +101,21 @@ def test_a_server_that_fails_later_ends_no_run(
     assert runs(server, "digits")[0].info.status == "FINISHED"
 
 
+def test_a_server_that_fails_before_a_trial_ends_the_search(
+    server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mlflow.exceptions import MlflowException
+    from mlflow.tracking.client import MlflowClient
+
+    def gone(*_: object, **__: object) -> None:
+        raise MlflowException("API request failed")
+
+    monkeypatch.setattr(MlflowClient, "get_experiment_by_name", gone)
+    with pytest.raises(ConfigurationError, match="MLflow cannot be used: API request failed"):
+        end_killed(f"mlflow:{server}", "digits", trial=0)
+    assert "the run goes on" not in capsys.readouterr().err
+
+
 def test_a_search_has_a_run_for_each_trial(server: str, tmp_path: Path) -> None:
     settings = ["--epochs", "1", "--train-rows", "60", "--reference-rows", "60", "--validation-rows", "40"]
     tune = ["--tune", "dropout=0,0.3", "--trials", "2", "--storage", f"sqlite:///{tmp_path}/search.db"]
@@ -107,6 +125,24 @@ def test_a_search_has_a_run_for_each_trial(server: str, tmp_path: Path) -> None:
     assert {run.data.tags["candor.trial"] for run in found} == {"0", "1"}
     assert {run.data.params["dropout"] for run in found} <= {"0.0", "0.3", "0"}
     assert {run.data.params["model"] for run in found} == {"lenet5"}
+
+
+def test_a_killed_trial_ends_in_mlflow_too_when_its_search_goes_on(server: str, tmp_path: Path) -> None:
+    base = TrainConfig(epochs=1, train_rows=60, reference_rows=60, validation_rows=40)
+    search = Search(base, [parse_knob("dropout=0,0.3")], f"sqlite:///{tmp_path}/search.db", 1, "digits")
+    following = Following(search, f"mlflow:{server}", bars=False)
+    with _quiet() as optuna:
+        study = _study(search, optuna, following.lost)
+        trial, settings = ask(study, search)
+        study._storage.record_heartbeat(trial._trial_id)
+        killed = following.trial(trial.number, base)
+        killed.__enter__()  # and no exit
+    with sqlite3.connect(tmp_path / "search.db") as database:
+        database.execute("UPDATE trial_heartbeats SET heartbeat = '2026-01-01 00:00:00'")
+    (again,) = run(search, following.trial, following.tell, following.lost)
+    assert again.settings == settings
+    ended = {each.info.run_name: each.info.status for each in runs(server, "digits")}
+    assert ended == {"trial 0: auto cross_entropy 0": "KILLED", "trial 1: lenet5 cross_entropy 0": "FINISHED"}
 
 
 def test_a_run_of_trees_has_their_parameters(server: str, tmp_path: Path) -> None:

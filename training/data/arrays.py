@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution, Files
+from training.data.equal import equal_rows
 from training.errors import ConfigurationError
 
 ARRAYS = Distribution(
@@ -71,13 +72,15 @@ def load(root: Path | None = None, *, file: str | None = None) -> Dataset:
     if names is not None and (names.dtype.kind != "U" or names.ndim != 1):
         raise files.problem(f"{where} has label_names {names.dtype} {names.shape}")
     label_names = tuple(names.tolist()) if names is not None else _numbered(files, where, labels)
+    classes = labels.astype(np.int64)
     return Dataset(
         "arrays",
         images,
-        labels.astype(np.int64),
+        classes,
         label_names,
         test=range(n, len(images)) if n < len(images) else range(0),
         sources=files.digests,
+        equal=equal_rows(images, classes),
     )
 
 

@@ -54,6 +54,8 @@ class Dataset:
         weights: Weight of each example, float64 (N,), finite and above 0; None where all are equal.
         groups: Group of each example, int64 (N,): rows that belong together, of a patient or a card, which no two parts
             share; None where each row is its own.
+        equal: Number of each example's inputs, int64 (N,), of a data set of your own without groups: no two parts share
+            equal rows either; None where all differ.
         texts: The texts themselves, where a tokenizer could encode them.
         tokenizer: What encoded the texts, for `tensors`.
         sizes: `train_rows`, `validation_rows` and `reference_rows` of a run that does not name them.
@@ -75,6 +77,7 @@ class Dataset:
     vocabulary_size: int | None = None
     weights: NDArray[np.float64] | None = None
     groups: NDArray[np.int64] | None = None
+    equal: NDArray[np.int64] | None = None
     texts: KeptTexts | None = None
     tokenizer: Tokenizer | None = None
     sizes: Mapping[str, int] | None = None
@@ -110,6 +113,11 @@ class Dataset:
         )
 
     @property
+    def together(self) -> NDArray[np.int64] | None:
+        """Numbers of what no two parts share: groups, else equal rows; None where each row stands alone."""
+        return self.equal if self.groups is None else self.groups
+
+    @property
     def encoder(self) -> Vocabulary | Tokenizer | None:
         """What turns texts into inputs; None if the inputs are not texts."""
         return self.tokenizer or self.vocabulary
@@ -140,6 +148,7 @@ class Dataset:
             labels=self.labels[rows],
             weights=None if self.weights is None else self.weights[rows],
             groups=None if self.groups is None else self.groups[rows],
+            equal=None if self.equal is None else self.equal[rows],
             texts=None if self.texts is None else self.texts[rows],
             test=range(start, stop),
         )

@@ -17,6 +17,7 @@ from bundle.control_groups import free_memory
 from training.data.class_folders import class_folders
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution, Files, digest_of_many
+from training.data.equal import equal_rows
 from training.errors import ConfigurationError
 from training.progress import progress
 from training.recipe import require
@@ -76,14 +77,16 @@ def load(
     files.note(".", digests)
     example = (*(given or first_size(files, records)), channels)
     stored = Stored(records, np.arange(len(names)), example, given is not None, digests, decoders=decoders)
+    images = opened(files, stored, lazy=lazy, check=check)
     return Dataset(
         "image_folder",
-        opened(files, stored, lazy=lazy, check=check),
+        images,
         found.labels,
         found.names,
         test=found.test,
         sources=files.digests,
         resized=given is not None,
+        equal=None if isinstance(images, Stored) else equal_rows(images, found.labels),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.validation import LARGEST_WEIGHT, LEAST_WEIGHT
 from training.data import parquet_shards, tar_shards
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution, Files
@@ -193,6 +193,7 @@ def _classes(
 
 def _weights(files: Files, values: list[Any]) -> NDArray[np.float64]:
     for value in values:
-        if not (isinstance(value, int | float) and 0 < value < math.inf):
-            raise files.problem(f"a weight is {value!r}, expected a positive number")
+        if not (isinstance(value, int | float) and LEAST_WEIGHT <= value <= LARGEST_WEIGHT):
+            expected = f"a number from {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}"
+            raise files.problem(f"a weight is {value!r}, expected {expected}")
     return np.array(values, np.float64)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.table import Columns
+from bundle.table import Columns, is_number
 from importing.suspicions import MANY_IDS, uninformative
-from training.data.row_files import is_number
 from training.scratch import chunks
 
 _SAMPLE = 50_000  # rows that tell an identifier
+_DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}[./]\d{1,2}[./]\d{2,4}")
 _FEW_NUMBERS = 20  # as categories: fewer may be codes
 
 
@@ -45,13 +46,15 @@ def odd_columns(inputs: NDArray[np.float32], columns: Columns) -> Iterator[str]:
 
 
 def numbers_in_disguise(name: str, categories: Sequence[str]) -> str | None:
-    """Return why numbers became categories: some cells hold other texts, or they have decimal commas; else None.
+    """Return why numbers became categories: other texts among them, decimal commas, or they are dates; else None.
 
     Example:
         >>> numbers_in_disguise("age", [*map(str, range(40)), "unsure"])
         "`age` has 40 numbers and other texts, such as 'unsure', so they are categories. Correct or empty those cells."
         >>> numbers_in_disguise("price", [f"{euros},50" for euros in range(40)])
         '`price` has numbers with decimal commas, which are read as categories. Write them with points.'
+        >>> numbers_in_disguise("day", [f"2026-01-{day:02}" for day in range(1, 31)]).partition(":")[0]
+        '`day` has dates, which are read as categories'
     """
     others = [text for text in categories if not is_number(text)]
     numbers = len(categories) - len(others)
@@ -64,6 +67,11 @@ def numbers_in_disguise(name: str, categories: Sequence[str]) -> str | None:
         text.count(",") == 1 and is_number(text.replace(",", ".")) for text in others
     ):
         return f"`{name}` has numbers with decimal commas, which are read as categories. Write them with points."
+    if len(others) >= _FEW_NUMBERS and all(map(_DATE.match, others)):
+        return (
+            f"`{name}` has dates, which are read as categories: later ones are unknown. Drop it, or write numbers such "
+            "as the weekday."
+        )
     return None
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.table import parse_number
+from bundle.table import WHOLE, is_number
 from importing.errors import RowsError
+from importing.rows import parquet
 from importing.rows.block import Block
-from importing.rows.class_names import WHOLE, class_names
+from importing.rows.class_names import class_names
 from importing.rows.opened import ENDINGS, SPELLED, ending_of, opened
 from importing.rows.roles import Roles
 from importing.rows.values import Measures, Texts, Where
@@ -58,6 +59,7 @@ class RowFiles:
 
     Raises:
         DataError: There is no such file, or several have different formats.
+        RowsError: A Parquet file is so damaged that it crashes its reader.
     """
 
     def __init__(self, files: Files, file: str) -> None:
@@ -84,6 +86,8 @@ class RowFiles:
                 "underscore at the beginning do not count)"
             )
         self.spelled = formats[0] in SPELLED
+        if formats == [".parquet"]:
+            parquet.refuse_crashing(self._paths)
         self._common = os.path.commonpath([path.parent for path in self._paths])
 
     def blocks(self, roles: Roles) -> Iterator[RowBlock]:
@@ -179,12 +183,3 @@ class RoleColumns:
 def _whole(name: str | None) -> str | None:
     """Return the name of a group; a whole number written as a float without its decimals, as in other files."""
     return name if name is None or (match := WHOLE.fullmatch(name)) is None else match[1]
-
-
-def is_number(text: str) -> bool:
-    """Return whether a text spells a number."""
-    try:
-        parse_number(text)
-    except ValueError:
-        return False
-    return True

@@ -88,7 +88,7 @@ def _reference(data: Dataset, rows: int, certify_share: float) -> tuple[int, str
         wanted = SEVERAL_CLASSES
     else:
         wanted = max(FEWEST, math.ceil(needed * rows / (certify_share * max(int(counts.min()), 1))))
-    chosen = min(wanted, most)
+    chosen = max(1, min(wanted, most))
     told = f"{chosen:,} of {rows:,} rows are held out for calibration and certificates: "
     if len(counts) > 2:
         return chosen, told + f"about {round(chosen * certify_share):,} of them certify."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -68,6 +69,7 @@ def split(
     test: range = range(0),
     stratified: bool = False,
     groups: NDArray[np.int64] | None = None,
+    equal: NDArray[np.int64] | None = None,
 ) -> Splits:
     """Cut a random order of the rows outside the test part into parts.
 
@@ -82,6 +84,7 @@ def split(
         test: Rows of the test part; they are in no other part.
         stratified: Whether every part has the classes in proportion; otherwise the order is random.
         groups: Group of every row, (N,): whole groups in random order are cut, nearest to the sizes. None for rows.
+        equal: Number of every row's inputs, (N,): without groups, equal rows are cut as a whole. None if all differ.
 
     Raises:
         ConfigurationError: There are too few rows or groups, a part would be empty, or the test part shares a group.
@@ -109,20 +112,15 @@ def split(
         raise ConfigurationError(f"train_rows is {train_rows}, expected at least 1")
     sizes = (train_rows, *_reference_sizes(reference_rows, fit_share, certify_share), validation_rows)
     cuts = np.cumsum(sizes)
-    if groups is None:
-        order = _order(labels[rows], seed, stratified=stratified)
-    else:
-        require("stratified", stratified, not stratified, "false where rows have groups")
+    if groups is not None:
         shared = np.intersect1d(groups[rows], groups[rows_of(test)])
         if len(shared):
             raise ConfigurationError(f"{len(shared)} groups have rows in the test part and outside, expected none")
-        order, cuts = whole_groups(groups[rows], cuts, np.random.default_rng(seed))
-    train, fit, certify, gate, validation, rest = np.split(rows[order], cuts)
+    train, fit, certify, gate, validation, rest = _cut(
+        rows, labels, cuts, seed, stratified=stratified, groups=groups, equal=equal
+    )
     needed = {"train": train, "fit": fit, "certify": certify, "gate": gate}
-    needed |= {"validation": validation} if validation_rows else {}
-    for name, part in needed.items():
-        if not len(part):
-            raise ConfigurationError(f"the {name} part would be empty, since groups stay whole, and there are too few")
+    _require_rows(needed | ({"validation": validation} if validation_rows else {}))
     return Splits(train, validation, fit, certify, gate, rest, rows_of(test))
 
 
@@ -135,6 +133,8 @@ def split_held_out(
     certify_share: float,
     test: range = range(0),
     stratified: bool = False,
+    groups: NDArray[np.int64] | None = None,
+    equal: NDArray[np.int64] | None = None,
 ) -> Splits:
     """Cut the rows that a network trained elsewhere has never seen into reference rows and others.
 
@@ -160,8 +160,10 @@ def split_held_out(
             f"reference_rows is {reference_rows}, expected at most {len(rows)} (rows the network has not seen)"
         )
     sizes = _reference_sizes(reference_rows, fit_share, certify_share)
-    order = _order(labels[rows], seed, stratified=stratified)
-    fit, certify, gate, rest = np.split(rows[order], np.cumsum(sizes))
+    fit, certify, gate, rest = _cut(
+        rows, labels, np.cumsum(sizes), seed, stratified=stratified, groups=groups, equal=equal
+    )
+    _require_rows({"fit": fit, "certify": certify, "gate": gate})
     none = rows_of(range(0))
     return Splits(seen, none, fit, certify, gate, rest, none)
 
@@ -178,9 +180,33 @@ def _reference_sizes(rows: int, fit_share: float, certify_share: float) -> tuple
     return sizes
 
 
-def _order(labels: NDArray[np.int64], seed: int, *, stratified: bool) -> Rows:
+def _cut(
+    rows: Rows,
+    labels: NDArray[np.int64],
+    cuts: Rows,
+    seed: int,
+    *,
+    stratified: bool,
+    groups: NDArray[np.int64] | None,
+    equal: NDArray[np.int64] | None,
+) -> list[Rows]:
+    """Return the pieces of an order of these rows."""
+    require("stratified", stratified, not stratified or groups is None, "false where rows have groups")
     random = np.random.default_rng(seed)
-    return stratified_order(labels, random) if stratified else random.permutation(len(labels))
+    order = stratified_order(labels[rows], random) if stratified else random.permutation(len(rows))
+    together = equal if groups is None else groups
+    if together is not None:
+        order, cuts = whole_groups(together[rows], cuts, order)
+    return np.split(rows[order], cuts)
+
+
+def _require_rows(parts: Mapping[str, Rows]) -> None:
+    for name, part in parts.items():
+        if not len(part):
+            raise ConfigurationError(
+                f"the {name} part would be empty, since groups stay whole, and there are too few groups; without a "
+                "`group` column, equal rows are one group"
+            )
 
 
 def rows_of(numbers: range) -> Rows:

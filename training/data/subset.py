@@ -34,7 +34,9 @@ def of_classes(data: Dataset, classes: Sequence[str]) -> Dataset:
 
 
 def with_test_rows(data: Dataset, rows: int, *, seed: int) -> Dataset:
-    """Return the same examples with some rows set apart for testing at the end: classes in proportion, or whole groups.
+    """Return the same examples with some rows set apart for testing at the end: classes in proportion.
+
+    Groups and equal rows stay whole.
 
     Args:
         data: A data set without a test part.
@@ -51,13 +53,12 @@ def with_test_rows(data: Dataset, rows: int, *, seed: int) -> Dataset:
     if not 0 < rows < len(data):
         raise ConfigurationError(f"test_rows is {rows}, expected 1 … {len(data) - 1}")
     random = np.random.default_rng(seed)
-    if data.groups is None:
-        order = stratified_order(data.labels, random)
-    else:
-        order, cuts = whole_groups(data.groups, np.array([rows]), random)
+    order = stratified_order(data.labels, random)
+    if data.together is not None:
+        order, cuts = whole_groups(data.together, np.array([rows]), order)
         rows = int(cuts[0])
         if not 0 < rows < len(data):
-            raise ConfigurationError("test_rows would leave a part empty, since groups stay whole")
+            raise ConfigurationError("test_rows would leave a part empty, since groups and equal rows stay whole")
     kept, apart = np.sort(order[rows:]), np.sort(order[:rows])
     rows_in_order = np.concatenate([kept, apart])
     return replace(
@@ -66,6 +67,7 @@ def with_test_rows(data: Dataset, rows: int, *, seed: int) -> Dataset:
         labels=data.labels[rows_in_order],
         weights=None if data.weights is None else data.weights[rows_in_order],
         groups=None if data.groups is None else data.groups[rows_in_order],
+        equal=None if data.equal is None else data.equal[rows_in_order],
         texts=None if data.texts is None else data.texts[rows_in_order],
         test=range(len(kept), len(data)),
     )
@@ -89,22 +91,20 @@ def of_rows(data: Dataset, rows: int, *, seed: int) -> Dataset:
     return data.select(np.concatenate([others[order[:rows]], np.asarray(data.test, np.int64)]))
 
 
-def whole_groups(
-    groups: NDArray[np.int64], cuts: NDArray[np.int64], random: np.random.Generator
-) -> tuple[Rows, NDArray[np.int64]]:
-    """Return an order of the rows with whole groups in random order, and where to cut it.
+def whole_groups(groups: NDArray[np.int64], cuts: NDArray[np.int64], order: Rows) -> tuple[Rows, NDArray[np.int64]]:
+    """Return an order of the rows with whole groups, and where to cut it.
 
     Args:
         groups: Group of each row, (N,).
         cuts: Ascending places of cuts, 0 … N.
-        random: Source of randomness.
+        order: Random order of the rows, (N,): groups follow in that of their first rows.
 
     Returns:
         A permutation of 0 … N − 1, int64, and the ends of groups nearest to the cuts; between two different cuts lies a
         group as long as there are enough.
     """
-    numbers = np.unique(groups, return_inverse=True)[1]
-    rank = random.permutation(numbers.max() + 1)[numbers]
+    _, first, numbers = np.unique(groups, return_index=True, return_inverse=True)
+    rank = np.argsort(order)[first][numbers]
     order = np.argsort(rank, kind="stable")
     ends = np.append(0, np.flatnonzero(np.diff(rank[order], append=-1)) + 1)
     wanted = np.diff(cuts, prepend=0) > 0

@@ -10,6 +10,7 @@ from importing.errors import RowsError
 from importing.rows.roles import Roles
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution, Files
+from training.data.equal import equal_rows
 from training.data.odd_columns import odd_columns
 from training.data.row_files import RowFiles
 from training.data.table_rows import read
@@ -91,8 +92,9 @@ def read_table(
         labels, names = rows.others.labels(label_names)
     except RowsError as error:
         raise DataError(str(error)) from error
-    for sentence in odd_columns(rows.inputs, rows.columns):
+    for sentence in (*rows.merged, *odd_columns(rows.inputs, rows.columns)):
         _LOG.warning("%s", sentence)
+    groups = rows.others.groups()
     return Dataset(
         name,
         rows.inputs,
@@ -102,5 +104,6 @@ def read_table(
         sources=files.digests,
         columns=rows.columns,
         weights=rows.others.weights(),
-        groups=rows.others.groups(),
+        groups=groups,
+        equal=equal_rows(rows.inputs, labels) if groups is None else None,
     )

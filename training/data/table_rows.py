@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.table import LARGEST, MAX_CATEGORIES, Column, Columns, is_missing
+from bundle.table import LARGEST, MAX_CATEGORIES, WHOLE, Column, Columns, is_missing, is_number
 from importing.errors import RowsError
 from importing.rows.block import Values
 from importing.rows.roles import Roles
 from importing.rows.values import Where, numbers, shown, spellings
-from training.data.row_files import RoleColumns, RowBlock, RowFiles, is_number
+from importing.suspicions import merged
+from training.data.row_files import RoleColumns, RowBlock, RowFiles
 from training.scratch import Growing, chunks
 
 
@@ -25,11 +27,13 @@ class TableRows:
         inputs: Numbers, and codes of categories from 1 with 0 for missing ones, float32 (N, F).
         columns: Names and categories, these in their order.
         others: Labels, weights and groups.
+        merged: A sentence for each column with whole numbers that float32 makes equal.
     """
 
     inputs: NDArray[np.float32]
     columns: Columns
     others: RoleColumns
+    merged: tuple[str, ...]
 
 
 def read(files: RowFiles, roles: Roles, categorical: frozenset[str]) -> TableRows:
@@ -70,6 +74,7 @@ class _Table:
         self._inputs: Growing | None = None
         self._codes: dict[str, dict[str, int]] = {}  # of categories by column, from 1 as they appear
         self._problems: dict[str, RowsError] = {}  # of columns that are refused unless they are categories
+        self._merged: dict[str, str] = {}  # sentences by column
         self._others = RoleColumns(roles, files)
 
     def add(self, rows: RowBlock) -> None:
@@ -89,16 +94,18 @@ class _Table:
         inputs, columns = self._inputs.array(), []
         orders: dict[int, NDArray[np.float32]] = {}
         for place, name in enumerate(self._names):
-            codes = self._codes.get(name)
-            categories = None if codes is None else tuple(sorted(codes))
-            columns.append(Column(name, categories))
-            if codes is not None and categories is not None:
+            codes = self._codes.get(name, {})
+            names = {text: _as_known(text, codes) for text in codes}
+            categories = tuple(sorted(set(names.values())))
+            columns.append(Column(name, categories if name in self._codes else None))
+            if codes:
+                final = {text: code for code, text in enumerate(categories, 1)}
                 orders[place] = order = np.zeros(len(codes) + 1, np.float32)
-                order[[codes[text] for text in categories]] = np.arange(1, len(codes) + 1)
+                order[[*codes.values()]] = [final[known] for known in names.values()]
         for part in chunks(inputs) if orders else ():
             for place, order in orders.items():
                 inputs[part, place] = order[inputs[part, place].astype(np.int64)]
-        return TableRows(inputs, Columns(tuple(columns)), self._others)
+        return TableRows(inputs, Columns(tuple(columns)), self._others, tuple(self._merged.values()))
 
     def _begun(self, rows: RowBlock) -> Growing:
         """Return where rows go, after a look at the columns."""
@@ -122,6 +129,8 @@ class _Table:
         if name not in self._codes:
             found = numbers(values, spelled=self._files.spelled)
             if found is not None and not (np.abs(found) > LARGEST).any():
+                if name not in self._merged and (said := merged(name, found)) is not None:
+                    self._merged[name] = said
                 return found
             if isinstance(values, np.ndarray) and values.dtype.kind == "M":
                 raise RowsError(
@@ -159,6 +168,12 @@ class _Table:
 
     def _is_text(self, value: object) -> bool:
         return isinstance(value, str) and not is_missing(value) and not (self._files.spelled and is_number(value))
+
+
+def _as_known(text: str, categories: Container[str]) -> str:
+    """Return a category; a whole number written as a float (7.0) as the integer (7), if that is a category as well."""
+    whole = WHOLE.fullmatch(text)
+    return whole[1] if whole is not None and whole[1] in categories else text
 
 
 def _fits(value: str | float) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from training.data.class_folders import class_folders
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution, Files, digest_of_many
+from training.data.equal import equal_texts
 from training.data.tokens import TextsAndTokens, require_sizes
 from training.progress import progress
 
@@ -78,5 +79,6 @@ def load(
         sources=files.digests,
         vocabulary=vocabulary,
         vocabulary_size=vocabulary_size,
+        equal=equal_texts(texts, found.labels),
         texts=texts,
     )

@@ -9,6 +9,7 @@ from importing.rows.roles import Roles
 from importing.rows.values import spellings
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution
+from training.data.equal import equal_texts
 from training.data.row_files import RoleColumns, RowFiles
 from training.data.tokens import TextsAndTokens, require_sizes
 from training.errors import ConfigurationError, DataError
@@ -75,6 +76,7 @@ def load(
     except RowsError as error:
         raise DataError(str(error)) from error
     tokens, vocabulary, texts = content.finish()
+    groups = others.groups()
     return Dataset(
         "texts",
         tokens,
@@ -85,6 +87,7 @@ def load(
         vocabulary=vocabulary,
         vocabulary_size=vocabulary_size,
         weights=others.weights(),
-        groups=others.groups(),
+        groups=groups,
+        equal=equal_texts(texts, labels) if groups is None else None,
         texts=texts,
     )

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from training.errors import ConfigurationError
 from training.inputs import ImageShape, InputShape, TextShape
-from training.models.published import first, read_weights
+from training.models.published import load_whole, read_weights
 from training.models.torchvision_operators import define_missing_operators
 from training.preprocess import ImageInput, TextInput
 
@@ -200,9 +200,8 @@ def _folder(name: str, classes: int, weights: Path | None, side: int | None) -> 
     made = transformers.AutoConfig.from_pretrained(folder, num_labels=classes, local_files_only=True)
     network = transformers.AutoModelForImageClassification.from_config(made)
     options = {}
-    if side not in (None, own) and "image_size" in config:  # the positions of its patches are learned
-        if "interpolate_pos_encoding" not in inspect.signature(network.forward).parameters:
-            raise ConfigurationError(f"{folder} takes images of {own} × {own} pixels; leave out image_size")
+    # The positions of its patches are learned. A network that has none takes any size, or fails before the first epoch.
+    if side not in (None, own) and "interpolate_pos_encoding" in inspect.signature(network.forward).parameters:
         options = {"interpolate_pos_encoding": True}
     state = {} if weights is None else _weights_of_folder(folder, weights, type(network), made)
     mean, deviation = ([0.0], [1.0])
@@ -316,7 +315,6 @@ def _head(network: nn.Module, classes: int) -> frozenset[str]:
 
 def _load(found: _Found, label_names: Sequence[str]) -> frozenset[str]:
     """Load the pretrained weights, all but the head's or with it; return the names of what begins at random."""
-    here = found.network.state_dict()
     there = {
         name.removeprefix("module."): tensor.float() if tensor.is_floating_point() else tensor
         for name, tensor in found.state.items()
@@ -329,23 +327,7 @@ def _load(found: _Found, label_names: Sequence[str]) -> frozenset[str]:
         else:
             there[name] = there[name][order]
     new = head | (found.new - there.keys())
-    missing = sorted(name for name in here.keys() - there.keys() - new if not name.endswith(_COUNTS))
-    strange = sorted(there.keys() - here.keys())
-    shapes = [
-        f"{name} {tuple(there[name].shape)}, expected {tuple(here[name].shape)}"
-        for name in sorted(here.keys() & there.keys())
-        if here[name].shape != there[name].shape
-    ]
-    problems = [
-        f"{what}: {first(names)}"
-        for what, names in (("missing", missing), ("unexpected", strange), ("of another shape", shapes))
-        if names
-    ]
-    if problems:
-        raise ConfigurationError(
-            f"{found.source} does not contain the weights of {type(found.network).__name__}; " + "; ".join(problems)
-        )
-    found.network.load_state_dict({**here, **there})
+    load_whole(found.network, there, found.source, new)
     return new
 
 
@@ -365,7 +347,9 @@ def _document(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigurationError(f"{path}: no such file, expected a folder that save_pretrained wrote") from None
+        raise ConfigurationError(
+            f"{path}: no such file, expected what save_pretrained of model and processor writes"
+        ) from None
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
     if not isinstance(document, dict):

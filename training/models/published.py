@@ -20,9 +20,9 @@ from __future__ import annotations
 import pickle
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import safetensors.torch
@@ -38,6 +38,7 @@ _WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 _FORMATS = ".pt, .pth, .th (PyTorch), .npz (NumPy) or .safetensors"
 _LISTED = 8
 
+_COUNTS: Final = "num_batches_tracked"
 # Pattern and replacement, applied in this order to every name.
 _NAMES: tuple[tuple[type[Network], tuple[tuple[str, str], ...]], ...] = (
     (ImageNetResNet50, ((r"^(?!fc\.|linear\.|resnet\.)", "resnet."), (r"^fc\.", "linear."))),
@@ -57,15 +58,30 @@ def load_published(network: nn.Module, path: Path) -> None:
         ConfigurationError: The file cannot be read, or weights are missing, unexpected or of another shape; the message
             lists them.
     """
-    there = {_named_here(network, name): tensor for name, tensor in read_weights(path).items()}
+    load_whole(network, {_named_here(network, name): tensor for name, tensor in read_weights(path).items()}, path)
+
+
+def load_whole(
+    network: nn.Module, there: Mapping[str, Tensor], source: Path | str, new: Collection[str] = frozenset()
+) -> None:
+    """Load a state dictionary into a network, all or none.
+
+    Args:
+        network: The network.
+        there: Tensors by the network's names. Counts of batches may be left out.
+        source: Where they are from, for the message.
+        new: Names that may be left out too: these keep their values.
+
+    Raises:
+        ConfigurationError: Tensors are missing, unexpected or of another shape; the message lists them.
+    """
     here = network.state_dict()
-    counts = {name for name in here if name.endswith("num_batches_tracked")}
-    missing = sorted(here.keys() - there.keys() - counts)
+    missing = sorted(name for name in here.keys() - there.keys() - set(new) if not name.endswith(_COUNTS))
     strange = sorted(there.keys() - here.keys())
     shapes = [
         f"{name} {tuple(there[name].shape)}, expected {tuple(here[name].shape)}"
         for name in sorted(here.keys() & there.keys())
-        if there[name].shape != here[name].shape
+        if here[name].shape != there[name].shape
     ]
     problems = [
         f"{what}: {first(names)}"
@@ -74,9 +90,9 @@ def load_published(network: nn.Module, path: Path) -> None:
     ]
     if problems:
         raise ConfigurationError(
-            f"{path} does not contain the weights of {type(network).__name__}; " + "; ".join(problems)
+            f"{source} does not contain the weights of {type(network).__name__}; " + "; ".join(problems)
         )
-    network.load_state_dict({name: there.get(name, tensor) for name, tensor in here.items()})
+    network.load_state_dict({**here, **there})
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -114,7 +130,10 @@ def _read(path: Path) -> Any:
         *(OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError),
         *(zipfile.BadZipFile, pickle.UnpicklingError, safetensors.SafetensorError),
     ) as error:
-        raise ConfigurationError(f"{path} does not contain weights that can be read safely: {error}") from error
+        reason: object = error
+        if isinstance(error, pickle.UnpicklingError):  # PyTorch's text says how to run the code in the file
+            reason = "it has objects other than tensors, or is damaged. Save model.state_dict() alone, not the model"
+        raise ConfigurationError(f"{path} does not contain weights that can be read safely: {reason}") from error
     raise ConfigurationError(f"{path}: expected a name that ends in {_FORMATS}")
 
 

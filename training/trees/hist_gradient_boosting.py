@@ -35,6 +35,7 @@ def fit(rows: Table, validation: Table | None, task: Task, on_round: OnRound) ->
         "max_iter": task.rounds,
     }
     inputs = rows.inputs().astype(np.float64)
+    inputs[:, np.isnan(inputs).all(axis=0)] = 0.0  # scikit-learn cannot bin an empty column, and never splits this
     sets = [place for place in task.categorical if np.nanmax(inputs[:, place], initial=0) < MOST_CATEGORIES]
     model = ensemble.HistGradientBoostingClassifier(
         **settings,

@@ -68,10 +68,10 @@ def fit(rows: Table, validation: Table | None, task: Task, on_round: OnRound) ->
 
     losses: list[float] = []
 
-    def told(state: object) -> None:
-        found = state.evaluation_result_list  # type: ignore[attr-defined]
+    def told(state: Any) -> None:
+        found = state.evaluation_result_list
         losses.extend(float(entry[2]) for entry in found[:1])
-        on_round(state.iteration + 1, losses[-1] if found else float("nan"))  # type: ignore[attr-defined]
+        on_round(state.iteration + 1, losses[-1] if found else float("nan"))
 
     first = data(rows)
     stop = lightgbm.early_stopping(task.patience, first_metric_only=True, verbose=False)

@@ -98,9 +98,10 @@ def fit(rows: Table, validation: Table | None, task: Task, on_round: OnRound) ->
 
 def _check_names(xgboost: Any, settings: Mapping[str, Any]) -> None:
     """Raise ValueError for parameters that XGBoost does not use: it only warns of them."""
-    with warnings.catch_warnings(record=True) as heard:
+    # An earlier training of this process may have silenced the library for good.
+    with warnings.catch_warnings(record=True) as heard, xgboost.config_context(verbosity=1):
         warnings.simplefilter("always")
-        xgboost.train(dict(settings), xgboost.DMatrix(np.zeros((2, 1)), [0, 1]), 1)
+        xgboost.train({**settings, "verbosity": 1}, xgboost.DMatrix(np.zeros((2, 1)), [0, 1]), 1)
     for text in (str(each.message) for each in heard):
         if "are not used" in text:
             names = text[text.index("{") + 1 : text.index("}")].replace('"', "").strip()

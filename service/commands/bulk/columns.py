@@ -12,7 +12,6 @@ import orjson
 from candor.contract.models import Model
 from service.bulk.columns import AMOUNT, RowColumns, needed_columns
 from service.commands.bulk.tables import Row
-from service.errors import InputValueError
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,6 @@ class Sent:
             InputValueError: A column is missing, or the model takes no scores.
         """
         columns.check(found)
-        if scores and model.scores is None:
-            raise InputValueError(f"{model.model} computes its scores itself.", where="--score", found=list(scores))
         needed = needed_columns(
             found,
             name=model.model,

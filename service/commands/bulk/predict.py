@@ -62,12 +62,12 @@ def predict(
     model: Model = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask for calibrated probabilities and decisions: of files, or of the rows of a table.
+    """Ask for calibrated probabilities and decisions, for files or for the rows of a table.
 
-    A model of scores alone takes them from the columns of --score or --scores.
+    For a model of scores alone, --score or --scores names their columns.
 
-    For a table, writes its columns with prediction_id, label, confidence, p_LABEL, action, revision and error.
-    Exits 1 when the service refused rows of it.
+    For a table, writes its columns and prediction_id, label, confidence, p_LABEL, action, revision and error.
+    Exits 1 if the service refused rows.
     """
     if not any(path.suffix.lower() in LABELLED_TYPES for path in files):
         if any((out, score, scores, reference, group, amount, drop, resume, strict)):
@@ -86,7 +86,7 @@ def predict(
     if len(files) > 1:
         raise typer.BadParameter("give one table at a time")
     if score and scores:
-        raise typer.BadParameter("give --score or --scores")
+        raise typer.BadParameter("give either --score or --scores")
     from service.commands.bulk.run import Options, predict_table
 
     with reporting():

@@ -74,7 +74,9 @@ def score(
     on_error: Annotated[
         OnError, typer.Option(help="Refused rows: stop at the first, or write them to files of rejects.")
     ] = OnError.FAIL,
-    log: Annotated[bool, typer.Option("--log", help="Log the predictions to the state, so that labels join.")] = False,
+    log: Annotated[
+        bool, typer.Option("--log", help="Log the predictions to the state, for labels that come later.")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
     ray: Annotated[
         str | None,

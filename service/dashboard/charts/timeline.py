@@ -73,7 +73,7 @@ def timeline(
     values = [value for line in series for value in line.values if value is not None]
     found = [estimate for estimate in estimates if estimate is not None]
     values += [estimate.value for estimate in found]
-    largest = max([*values, 1e-6])
+    largest = max(max(values, default=0.0) or 1.0, 1e-6)  # without a value above 0, the axis ends at 100 %
     most = min(max(1.2 * largest, min(max([estimate.high for estimate in found], default=0.0), 3 * largest)), 1.0)
     axis = LogOdds.around(values)
     ticks = axis.ticks if even_in_log_odds else [0.0, most / 2, most]

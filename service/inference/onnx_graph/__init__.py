@@ -3,7 +3,7 @@
     calibrator_model(calibrator, classes)         → logits in, probabilities out
     calibrated_model(model, calibrator, classes)  → the classifier, its calibrator behind the logits
 
-Needs the package `onnx` (the extras `gpu` and `export`); nothing else in `bundle` does.
+Requires the package `onnx` (the extras `gpu` and `export`), which no other part of the service imports.
 """
 
 from service.inference.onnx_graph.models import OPSET, calibrated_model, calibrator_model

@@ -1,11 +1,12 @@
 """Step functions and piecewise linear curves, one for each column, by binary search.
 
-Thresholds and knots of all curves stand in one flat table, each curve's padded to the same power of two, so that a
-search is a few gathers for all rows and columns at once: the logarithm of the number of knots, not the number.
+Thresholds and knots of all curves are in one flat table, each curve's padded to the same power of two. So a search for
+all rows and columns at once takes a few gathers: the logarithm of the number of knots, not the number.
 
-A step decides by the last bit. Where its scores are differences of two logits, the graph has them to the last bit. Else
-they agree up to rounding, and rows that a calibrator was fitted on lie on its very edges. So thresholds are moved by
-more than rounding and by less than a millionth of the score's distance from one, next to which scores are dense.
+A step decides by the last bit. Where its scores are differences of two logits, the graph has them to the last bit.
+Elsewhere they agree up to rounding, and rows that a calibrator was fitted on lie exactly on its edges. So thresholds
+are moved by more than rounding, and by less than a millionth of the score's distance from one, near which scores are
+dense.
 """
 
 from __future__ import annotations
@@ -17,12 +18,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from calibrators.bisection import first_numbers
 from service.inference.onnx_graph.rows import clipped
 from service.inference.onnx_graph.values import Doubles, Value, at_least, entries, greater, greatest, least, less, where
 
 Side = Literal["left", "right"]
-
-_INFINITY = int(np.array(np.inf).view(np.int64))
 
 
 @dataclass(frozen=True)
@@ -116,27 +116,12 @@ def interpolated(
 def last_at_most(score: Callable[[Doubles], Doubles], edges: Doubles) -> Doubles:
     """The largest arguments (B,) at which a score is at most an edge: thresholds before the score was taken.
 
-    Found by bisection of the float64 numbers themselves, so no formula stands between the two.
-
     Args:
         score: Non-decreasing, of float64 numbers.
         edges: (B,).
     """
-    low = np.full(edges.shape, -_INFINITY, np.int64)
-    high = np.full(edges.shape, _INFINITY, np.int64)
-    while (high - 1 > low).any():
-        middle = low // 2 + high // 2 + (low & high & 1)
-        with np.errstate(over="ignore"):
-            beyond = score(_number(middle)) > edges
-        # Where they have met already, the middle is the lower one, which is not beyond.
-        high = np.where(beyond & (middle > low), middle, high)
-        low = np.where(beyond, low, middle)
-    return _number(low)
-
-
-def _number(ordered: npt.NDArray[np.int64]) -> Doubles:
-    """The float64 numbers that integers stand for, in the same order; beyond the largest is infinity."""
-    return np.copysign(np.abs(ordered).view(np.float64), np.where(ordered < 0, -1.0, 1.0))
+    with np.errstate(over="ignore"):
+        return np.nextafter(first_numbers(lambda numbers: score(numbers) > edges, len(edges)), -np.inf)
 
 
 def above_rounding(log_odds: Doubles) -> Doubles:

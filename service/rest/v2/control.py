@@ -14,7 +14,7 @@ from service.open_inference.versions import served_version, version_of
 from service.operations import models
 from service.operations.readiness import readiness
 from service.rest.dependencies import Caller, ModelDep, ModelOrLabelsDep, RuntimeDep, known_query, model_in_path
-from service.rest.payloads import load_json
+from service.rest.documents import load_document
 from service.rest.v2 import openapi
 from service.serving.labels import MultiLabel
 
@@ -140,7 +140,7 @@ _REPOSITORY = (
 
 def _document(content: bytes) -> dict[str, Any]:
     """Return the JSON object in a body; empty for an empty body."""
-    return load_json(content) if content.strip() else {}
+    return load_document(content) if content.strip() else {}
 
 
 def router() -> APIRouter:
@@ -148,11 +148,8 @@ def router() -> APIRouter:
     health = APIRouter(tags=["v2"])  # probes may add parameters as they like
     routes = APIRouter(tags=["v2"], dependencies=[Depends(known_query)])
     for path, handler, answer, description in _READ:
-        probed = path.startswith("/health/")
-        to = health if probed else routes
+        to = health if path.startswith("/health/") else routes
         to.add_api_route(f"/v2{path}", handler, methods=["GET"], responses=openapi.answering(answer, description))
-        if probed:
-            health.add_api_route(f"/v2{path}", handler, methods=["HEAD"], include_in_schema=False)
     routes.add_api_route("/v2/", server_metadata, methods=["GET"], include_in_schema=False)
     of_model = APIRouter(prefix="/v2/models/{model}", dependencies=[Depends(model_in_path)])
     for path, handler, answer, description in _READ_OF_MODEL:

@@ -5,10 +5,7 @@ import pytest
 from scipy import special
 
 from calibrators import BBQ, CalibrationDataError, Histogram, metrics, softmax
-
-
-def binary(scores):
-    return np.stack([np.zeros(len(scores)), scores], axis=1)
+from tests.calibrators.two_classes import logits_of
 
 
 def by_definition(chances, labels, fresh):
@@ -42,7 +39,7 @@ def test_agrees_with_the_published_equations(rows):
     labels = (rng.random(rows) < special.expit(0.5 * scores)).astype(int)
     fresh = rng.normal(0, 3, 100)
     expected = by_definition(special.expit(scores), labels, special.expit(fresh))
-    found = BBQ().fit(binary(scores), labels).predict_proba(binary(fresh))[:, 1]
+    found = BBQ().fit(logits_of(scores), labels).predict_proba(logits_of(fresh))[:, 1]
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
@@ -61,7 +58,7 @@ def test_better_than_one_histogram():
     rng = np.random.default_rng(4)
     scores = rng.normal(0, 2, 12_000)
     labels = (rng.random(12_000) < 0.5 + 0.4 * np.sign(scores)).astype(int)
-    logits = binary(scores)
+    logits = logits_of(scores)
     fit, test = slice(0, 2000), slice(2000, 12_000)
     bbq, histogram = (
         metrics.negative_log_likelihood(one.fit(logits[fit], labels[fit]).predict_proba(logits[test]), labels[test])
@@ -78,18 +75,10 @@ def test_better_than_one_histogram():
 
 def test_never_certain():
     scores = np.linspace(-800, 800, 300)
-    calibrator = BBQ().fit(binary(scores), (scores > 0).astype(int))
-    probabilities = calibrator.predict_proba(binary(scores))
+    calibrator = BBQ().fit(logits_of(scores), (scores > 0).astype(int))
+    probabilities = calibrator.predict_proba(logits_of(scores))
     assert probabilities.min() > 0
     assert probabilities.max() < 1
-
-
-def test_frequencies_are_repeated_rows():
-    rng = np.random.default_rng(3)
-    logits, labels, counts = binary(rng.normal(0, 2, 200)), rng.integers(0, 2, 200), rng.integers(0, 4, 200)
-    weighted = BBQ("frequency").fit(logits, labels, counts).predict_proba(logits)
-    repeated = BBQ().fit(np.repeat(logits, counts, axis=0), np.repeat(labels, counts)).predict_proba(logits)
-    np.testing.assert_allclose(weighted, repeated, atol=1e-9)
 
 
 def test_contradictory_documents_are_refused(world):

@@ -8,10 +8,7 @@ from scipy import optimize, special
 
 from calibrators import ENIR, CalibrationDataError, Isotonic, metrics
 from calibrators.fitting.near_isotonic import NearIsotonicPath
-
-
-def binary(scores):
-    return np.stack([np.zeros(len(scores)), scores], axis=1)
+from tests.calibrators.two_classes import logits_of
 
 
 def levels_of(path, size):
@@ -56,7 +53,7 @@ def test_averages_the_path_by_its_criterion(rows):
         likelihood = special.xlogy(labels, z).sum() + special.xlog1py(1 - labels, -z).sum()
         criteria.append(count * np.log(max(rows, 2)) - 2 * likelihood)
     expected = special.softmax(-np.array(criteria) / 2) @ np.array(models)
-    found = ENIR().fit(binary(scores), labels.astype(int)).predict_proba(binary(scores))[:, 1]
+    found = ENIR().fit(logits_of(scores), labels.astype(int)).predict_proba(logits_of(scores))[:, 1]
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
@@ -64,7 +61,7 @@ def test_follows_scores_in_the_wrong_order_where_isotonic_cannot():
     rng = np.random.default_rng(4)
     scores = rng.normal(0, 2, 4000)
     chance = np.where(np.abs(scores) < 1.2, 0.85 - 0.3 * (scores > 0), np.where(scores > 0, 0.95, 0.05))
-    logits, labels = binary(scores), (rng.random(4000) < chance).astype(int)
+    logits, labels = logits_of(scores), (rng.random(4000) < chance).astype(int)
     fit, test = slice(0, 2000), slice(2000, 4000)
     ensemble, isotonic = (
         metrics.brier_score(method().fit(logits[fit], labels[fit]).predict_proba(logits[test]), labels[test])
@@ -86,17 +83,9 @@ def test_the_path_of_many_labels_ends_in_their_isotonic_regression():
 def test_a_thinned_path_of_many_rows_stays_near_the_truth():
     rng = np.random.default_rng(5)
     scores = rng.normal(0, 2, 12_000)
-    logits, chance = binary(scores), special.expit(0.5 * scores)
+    logits, chance = logits_of(scores), special.expit(0.5 * scores)
     found = ENIR().fit(logits, (rng.random(12_000) < chance).astype(int)).predict_proba(logits)[:, 1]
     assert np.abs(found - chance).mean() < 0.03
-
-
-def test_frequencies_are_repeated_rows():
-    rng = np.random.default_rng(3)
-    logits, labels, counts = binary(rng.normal(0, 2, 150)), rng.integers(0, 2, 150), rng.integers(0, 4, 150)
-    weighted = ENIR("frequency").fit(logits, labels, counts).predict_proba(logits)
-    repeated = ENIR().fit(np.repeat(logits, counts, axis=0), np.repeat(labels, counts)).predict_proba(logits)
-    np.testing.assert_allclose(weighted, repeated, atol=1e-9)
 
 
 def test_contradictory_documents_are_refused(world):

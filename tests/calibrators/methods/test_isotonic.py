@@ -8,12 +8,9 @@ from scipy import special
 from sklearn.isotonic import IsotonicRegression
 
 from calibrators import CalibrationDataError, CentredIsotonic, Isotonic, metrics, softmax
+from tests.calibrators.two_classes import logits_of
 
 BOTH = pytest.mark.parametrize("method", [Isotonic, CentredIsotonic])
-
-
-def binary(scores):
-    return np.stack([np.zeros(len(scores)), scores], axis=1)
 
 
 @settings(max_examples=60, deadline=None)
@@ -26,7 +23,7 @@ def test_agrees_with_scikit_learn(seed, rows, coarse, weighted):
     weight = rng.uniform(0.1, 2, rows) if weighted else None
     oracle = IsotonicRegression(out_of_bounds="clip", y_min=0, y_max=1).fit(special.expit(scores), labels, weight)
     fresh = rng.normal(0, 3, 200)
-    found = Isotonic().fit(binary(scores), labels, weight).predict_proba(binary(fresh))[:, 1]
+    found = Isotonic().fit(logits_of(scores), labels, weight).predict_proba(logits_of(fresh))[:, 1]
     np.testing.assert_allclose(found, oracle.predict(special.expit(fresh)), atol=1e-9)
 
 
@@ -35,7 +32,7 @@ def test_is_the_minimax_of_means():
     scores = np.sort(rng.normal(0, 2, 40))
     labels = (rng.random(40) < special.expit(scores)).astype(int)
     expected = [max(min(labels[j : k + 1].mean() for k in range(i, 40)) for j in range(i + 1)) for i in range(40)]
-    found = Isotonic().fit(binary(scores), labels).predict_proba(binary(scores))[:, 1]
+    found = Isotonic().fit(logits_of(scores), labels).predict_proba(logits_of(scores))[:, 1]
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
@@ -64,7 +61,7 @@ def test_a_row_of_zeros_gets_its_softmax():
 
 def test_probabilities_that_round_to_the_same_are_ties():
     # The sigmoid of both log-odds is 1 in float64, so one level stands for both rows.
-    logits = binary(np.array([-1.0, 40.0, 50.0]))
+    logits = logits_of(np.array([-1.0, 40.0, 50.0]))
     for method in (Isotonic, CentredIsotonic):
         found = method().fit(logits, [0, 0, 1]).predict_proba(logits)[:, 1]
         np.testing.assert_array_equal(found, [0, 0.5, 0.5])
@@ -75,10 +72,10 @@ def test_plateaus_are_drawn_together_at_their_mean():
     scores = rng.normal(0, 2, 300)
     labels = (rng.random(300) < special.expit(scores)).astype(int)
     weight = rng.uniform(0.1, 2, 300)
-    plain = Isotonic().fit(binary(scores), labels, weight)
-    centred = CentredIsotonic().fit(binary(scores), labels, weight)
+    plain = Isotonic().fit(logits_of(scores), labels, weight)
+    centred = CentredIsotonic().fit(logits_of(scores), labels, weight)
     inputs = special.expit(scores)
-    levels = plain.predict_proba(binary(scores))[:, 1]
+    levels = plain.predict_proba(logits_of(scores))[:, 1]
     for x, y in zip(centred.inputs_[0], centred.outputs_[0], strict=True):
         block = np.abs(levels - y) < 1e-9
         assert x == pytest.approx(np.average(inputs[block], weights=weight[block]))
@@ -89,22 +86,10 @@ def test_rises_strictly_between_its_ends():
     rng = np.random.default_rng(2)
     scores = rng.normal(0, 2, 2000)
     labels = (rng.random(2000) < special.expit(scores)).astype(int)
-    calibrator = CentredIsotonic().fit(binary(scores), labels)
+    calibrator = CentredIsotonic().fit(logits_of(scores), labels)
     low, high = calibrator.inputs_[0][[0, -1]]
     grid = special.logit(np.linspace(low, high, 500)[1:-1])
-    assert (np.diff(calibrator.predict_proba(binary(grid))[:, 1]) > 0).all()
-
-
-@BOTH
-def test_integer_weights_equal_repeated_rows(method):
-    rng = np.random.default_rng(3)
-    scores, counts = rng.normal(0, 2, 200), rng.integers(0, 4, 200)
-    labels = rng.integers(0, 2, 200)
-    weighted = method().fit(binary(scores), labels, counts)
-    repeated = method().fit(np.repeat(binary(scores), counts, axis=0), np.repeat(labels, counts))
-    np.testing.assert_allclose(
-        weighted.predict_proba(binary(scores)), repeated.predict_proba(binary(scores)), atol=1e-9
-    )
+    assert (np.diff(calibrator.predict_proba(logits_of(grid))[:, 1]) > 0).all()
 
 
 @BOTH
@@ -112,7 +97,7 @@ def test_mends_what_no_formula_fits(method):
     rng = np.random.default_rng(4)
     scores = rng.normal(0, 2, 20_000)
     labels = (rng.random(20_000) < 0.5 + 0.4 * np.sign(scores)).astype(int)
-    logits = binary(scores)
+    logits = logits_of(scores)
     calibrator = method().fit(logits[:10_000], labels[:10_000])
     found = metrics.debiased_calibration_error(calibrator.predict_proba(logits[10_000:]), labels[10_000:])
     assert found < 5e-4 < metrics.debiased_calibration_error(softmax(logits[10_000:]), labels[10_000:])

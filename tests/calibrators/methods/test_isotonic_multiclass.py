@@ -53,14 +53,6 @@ def test_impossible_classes_teach_nothing_and_stay_impossible(world):
     np.testing.assert_allclose(found[:, :3], IsotonicMulticlass().fit(logits, labels).predict_proba(logits), atol=1e-12)
 
 
-def test_integer_weights_equal_repeated_rows(world):
-    logits, labels = world(200, 4)
-    counts = np.random.default_rng(3).integers(0, 4, 200)
-    weighted = IsotonicMulticlass().fit(logits, labels, counts)
-    repeated = IsotonicMulticlass().fit(np.repeat(logits, counts, axis=0), np.repeat(labels, counts))
-    np.testing.assert_allclose(weighted.predict_proba(logits), repeated.predict_proba(logits), atol=1e-9)
-
-
 def test_contradictory_documents_are_refused(world):
     document = IsotonicMulticlass().fit(*world(200, 3)).to_dict()
     inputs, outputs = document["inputs"], document["outputs"]

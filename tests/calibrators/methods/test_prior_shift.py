@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from calibrators import CalibrationDataError, CalibrationFitError, Histogram, Identity, PriorShift, from_dict, metrics
 from calibrators.effective_rows import MOST_OFTEN
@@ -72,6 +73,21 @@ def test_intervals_cover(priors):
         calibrator.adapt(labels_shifted(400, priors, seed)[0])
         covered += (calibrator.lower_priors_ <= priors) & (priors <= calibrator.upper_priors_)
     assert (np.abs(covered / 300 - 0.95) < 0.035).all()
+
+
+def test_intervals_of_rows_that_belong_together_cover():
+    calibrator = PriorShift(Identity()).fit(np.repeat(np.eye(2), 2, axis=0), np.repeat(np.arange(2), 2))
+    covered, group = {"grouped": 0, "alone": 0}, np.repeat(np.arange(100), 8)
+    for seed in range(120):
+        target = labels_shifted(100, (0.2, 0.8), seed)[0][group]
+        for name, groups in (("grouped", group), ("alone", None)):
+            calibrator.adapt(target, groups=groups)
+            covered[name] += calibrator.lower_priors_[0] <= 0.2 <= calibrator.upper_priors_[0]
+    assert covered["grouped"] >= binom.ppf(0.001, 120, 0.93)
+    assert covered["alone"] < 80
+    target = labels_shifted(100, (0.2, 0.8), 1)[0]
+    alone = calibrator.adapt(target).upper_priors_
+    np.testing.assert_allclose(calibrator.adapt(target, groups=np.arange(100)).upper_priors_, alone, atol=1e-9)
 
 
 def test_frequencies_are_repeated_rows_and_importance_is_scale_free():

@@ -5,17 +5,14 @@ import pytest
 from scipy import optimize, special, stats
 
 from calibrators import CalibrationDataError, Quadratic, metrics
-
-
-def binary(scores):
-    return np.stack([np.zeros(len(scores)), scores], axis=1)
+from tests.calibrators.two_classes import logits_of
 
 
 def parabola(rows, a, b, c, seed=0):
     rng = np.random.default_rng(seed)
     scores = rng.normal(0.3, 2, rows)
     chance = special.expit(a * scores**2 + b * scores + c)
-    return binary(scores), (rng.random(rows) < chance).astype(int)
+    return logits_of(scores), (rng.random(rows) < chance).astype(int)
 
 
 def losses(theta, scores, hits, weight=None):
@@ -38,11 +35,11 @@ def test_normal_log_odds_of_unequal_variance_are_exactly_such_a_curve():
     rng = np.random.default_rng(0)
     labels = (rng.random(200_000) < 0.3).astype(int)
     scores = np.where(labels == 1, rng.normal(1.5, 2.0, 200_000), rng.normal(-1.0, 1.0, 200_000))
-    calibrator = Quadratic().fit(binary(scores), labels)
+    calibrator = Quadratic().fit(logits_of(scores), labels)
     grid = np.linspace(-3, 5, 50)
     positive, negative = 0.3 * stats.norm.pdf(grid, 1.5, 2), 0.7 * stats.norm.pdf(grid, -1, 1)
     np.testing.assert_allclose(
-        calibrator.predict_proba(binary(grid))[:, 1], positive / (positive + negative), atol=0.015
+        calibrator.predict_proba(logits_of(grid))[:, 1], positive / (positive + negative), atol=0.015
     )
 
 
@@ -56,14 +53,6 @@ def test_one_curve_for_each_class(world):
         chances[:, k] = special.expit(best[0] * scores**2 + best[1] * scores + best[2])
     expected = chances / chances.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(calibrator.predict_proba(logits), expected, atol=1e-4)
-
-
-def test_integer_weights_equal_repeated_rows():
-    logits, labels = parabola(300, 0.2, 1.0, 0.0)
-    counts = np.random.default_rng(2).integers(0, 4, 300)
-    weighted = Quadratic().fit(logits, labels, counts).predict_proba(logits)
-    repeated = Quadratic().fit(np.repeat(logits, counts, axis=0), np.repeat(labels, counts)).predict_proba(logits)
-    np.testing.assert_allclose(weighted, repeated, atol=1e-7)
 
 
 def test_small_probabilities_are_exact():

@@ -36,15 +36,6 @@ def test_few_values_and_the_raw_label(world):
     assert metrics.expected_calibration_error(calibrator.predict_proba(logits), labels, predicted=top) < 0.05
 
 
-def test_integer_weights_equal_repeated_rows(world):
-    logits, labels = world(300, 3, 1.5)
-    counts = np.random.default_rng(3).integers(0, 4, 300)
-    weighted = ScalingBinning(7).fit(logits, labels, counts)
-    repeated = ScalingBinning(7).fit(np.repeat(logits, counts, axis=0), np.repeat(labels, counts))
-    np.testing.assert_allclose(weighted.edges_, repeated.edges_, atol=1e-9)
-    np.testing.assert_allclose(weighted.values_, repeated.values_, atol=1e-9)
-
-
 def test_contradictory_documents_are_refused(world):
     document = ScalingBinning(bins=4).fit(*world(300, 3)).to_dict()
     for change in (

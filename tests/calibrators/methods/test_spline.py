@@ -77,14 +77,6 @@ def test_ties_do_not_depend_on_the_order_of_rows(world):
     )
 
 
-def test_frequencies_are_repeated_rows(world):
-    logits, labels = world(300, 3, 1.5)
-    counts = np.random.default_rng(3).integers(0, 4, 300)
-    weighted = Spline(weight_kind="frequency").fit(logits, labels, counts)
-    repeated = Spline().fit(np.repeat(logits, counts, axis=0), np.repeat(labels, counts))
-    np.testing.assert_allclose(weighted.predict_proba(logits), repeated.predict_proba(logits), atol=1e-9)
-
-
 def test_bad_options_and_documents_are_refused(world):
     for options in ({"knots": 1}, {"knots": 2.5}, {"weight_kind": "x"}):
         with pytest.raises(CalibrationDataError, match=next(iter(options))):

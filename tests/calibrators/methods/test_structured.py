@@ -86,15 +86,6 @@ def test_learns_a_bias_of_one_class_from_many_rows(method, world):
 
 
 @BOTH
-def test_frequencies_are_repeated_rows(method, world):
-    logits, labels = world(200, 3, 1.5)
-    counts = np.random.default_rng(0).integers(0, 4, 200)
-    weighted = method(weight_kind="frequency").fit(logits, labels, counts)
-    repeated = method().fit(np.repeat(logits, counts, axis=0), np.repeat(labels, counts))
-    np.testing.assert_allclose(weighted.predict_proba(logits), repeated.predict_proba(logits), atol=1e-6)
-
-
-@BOTH
 def test_bad_options_and_documents_are_refused(method, world):
     for options in ({"strength": -1.0}, {"strength": "x"}, {"weight_kind": "x"}):
         with pytest.raises(CalibrationDataError, match=next(iter(options))):

@@ -137,13 +137,6 @@ def test_an_impossible_label_is_refused(classes, world):
         Temperature().fit(logits, labels)
 
 
-def test_a_memory_map_is_read_and_not_copied(world, tmp_path):
-    logits, labels = world(20_000, 8, 1.5, dtype=np.float32)
-    np.save(tmp_path / "logits.npy", logits)
-    mapped = np.load(tmp_path / "logits.npy", mmap_mode="r")
-    assert Temperature().fit(mapped, labels).temperature_ == Temperature().fit(logits, labels).temperature_
-
-
 def test_bounds_hold_in_documents(world):
     document = Temperature().fit(*world(100, 3)).to_dict()
     assert set(document) == {"method", "version", "classes", "temperature", "at_bound"}

@@ -29,15 +29,6 @@ def test_reaches_the_optimum_of_the_likelihood(classes, weighted, world):
     assert found <= least + 1e-7
 
 
-def test_weights_equal_repeated_rows(world):
-    logits, labels = world(500, 4, 1.5)
-    counts = np.random.default_rng(0).integers(0, 4, 500)
-    weighted = Vector().fit(logits, labels, counts)
-    repeated = Vector().fit(np.repeat(logits, counts, axis=0), np.repeat(labels, counts))
-    np.testing.assert_allclose(weighted.weights_, repeated.weights_, atol=1e-5)
-    np.testing.assert_allclose(weighted.predict_proba(logits), repeated.predict_proba(logits), atol=1e-6)
-
-
 def test_undoes_scales_and_shifts(world):
     logits, labels = world(40_000, 4, 1.0)
     scales, shifts = np.array([0.5, 1.0, 2.0, 1.0]), np.array([1.0, 0.0, -1.0, 0.0])

@@ -9,10 +9,7 @@ from scipy import special
 from sklearn.isotonic import IsotonicRegression
 
 from calibrators import CalibrationDataError, VennAbers
-
-
-def binary(scores):
-    return np.stack([np.zeros(len(scores)), scores], axis=1)
+from tests.calibrators.two_classes import logits_of
 
 
 def by_definition(scores, labels, weight, fresh):
@@ -43,14 +40,14 @@ def test_is_two_isotonic_regressions_for_each_row(seed, rows, coarse, kind, slop
     counted = np.ones(rows) if weight is None else weight
     if kind == "importance":
         counted = weight * weight.sum() / (weight @ weight)
-    calibrator = VennAbers("frequency" if kind == "frequency" else "importance").fit(binary(scores), labels, weight)
+    calibrator = VennAbers("frequency" if kind == "frequency" else "importance").fit(logits_of(scores), labels, weight)
     fresh = np.concatenate([rng.normal(0, 3, 12), scores[:5]])
-    found = calibrator.bounds(binary(fresh))
+    found = calibrator.bounds(logits_of(fresh))
     expected = by_definition(scores, labels, counted, fresh)
     np.testing.assert_allclose(found[:, :, 1], expected, atol=1e-9)
     np.testing.assert_allclose(found[:, :, 0], 1 - expected[::-1], atol=1e-9)
     merged = expected[1] / (1 - expected[0] + expected[1])
-    np.testing.assert_allclose(calibrator.predict_proba(binary(fresh))[:, 1], merged, atol=1e-9)
+    np.testing.assert_allclose(calibrator.predict_proba(logits_of(fresh))[:, 1], merged, atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -59,11 +56,11 @@ def test_agrees_with_the_authors_package(seed):
     scores, fresh = rng.normal(0, 2, 300), rng.normal(0, 2, 200)
     labels = (rng.random(300) < special.expit(scores)).astype(int)
     theirs = venn_abers.VennAbers()
-    theirs.fit(special.softmax(binary(scores), axis=1), labels)
-    merged, bounds = theirs.predict_proba(special.softmax(binary(fresh), axis=1))
-    ours = VennAbers().fit(binary(scores), labels)
-    np.testing.assert_allclose(ours.bounds(binary(fresh))[:, :, 1].T, bounds, atol=1e-12)
-    np.testing.assert_allclose(ours.predict_proba(binary(fresh)), merged, atol=1e-12)
+    theirs.fit(special.softmax(logits_of(scores), axis=1), labels)
+    merged, bounds = theirs.predict_proba(special.softmax(logits_of(fresh), axis=1))
+    ours = VennAbers().fit(logits_of(scores), labels)
+    np.testing.assert_allclose(ours.bounds(logits_of(fresh))[:, :, 1].T, bounds, atol=1e-12)
+    np.testing.assert_allclose(ours.predict_proba(logits_of(fresh)), merged, atol=1e-12)
 
 
 def test_one_of_the_two_is_calibrated_on_the_average():
@@ -73,7 +70,7 @@ def test_one_of_the_two_is_calibrated_on_the_average():
     for _ in range(600):
         scores = rng.normal(0, 2, 40)
         labels = (rng.random(40) < special.expit(0.3 * scores - 1)).astype(int)
-        p0, p1 = VennAbers().fit(binary(scores[:35]), labels[:35]).bounds(binary(scores[35:]))[:, :, 1]
+        p0, p1 = VennAbers().fit(logits_of(scores[:35]), labels[:35]).bounds(logits_of(scores[35:]))[:, :, 1]
         difference.append((np.where(labels[35:] == 1, p1, p0) - labels[35:]).mean())
     assert abs(np.mean(difference)) < 3 * np.std(difference) / np.sqrt(600)
 
@@ -84,11 +81,11 @@ def test_never_certain_and_narrower_with_more_rows():
     for rows in (50, 500, 5000):
         scores = rng.normal(0, 2, rows)
         labels = (rng.random(rows) < special.expit(scores)).astype(int)
-        calibrator = VennAbers().fit(binary(scores), labels)
-        grid = binary(np.linspace(-40, 40, 500))
+        calibrator = VennAbers().fit(logits_of(scores), labels)
+        grid = logits_of(np.linspace(-40, 40, 500))
         probabilities = calibrator.predict_proba(grid)
         assert probabilities.min() > 0
-        p0, p1 = calibrator.bounds(binary(np.linspace(-2, 2, 200)))[:, :, 1]
+        p0, p1 = calibrator.bounds(logits_of(np.linspace(-2, 2, 200)))[:, :, 1]
         assert (p0 <= p1).all()
         widths.append((p1 - p0).mean())
     assert widths[0] > 2 * widths[1] > 4 * widths[2]
@@ -116,7 +113,7 @@ def test_frequencies_are_repeated_rows(world):
 
 
 def test_certain_rows_are_certain():
-    calibrator = VennAbers().fit(binary(np.arange(5.0)), [0, 1, 0, 1, 1])
+    calibrator = VennAbers().fit(logits_of(np.arange(5.0)), [0, 1, 0, 1, 1])
     found = calibrator.bounds([[0.0, -np.inf], [-np.inf, 0.0]])
     np.testing.assert_array_equal(found, [[[1, 0], [0, 1]]] * 2)
 

@@ -10,10 +10,7 @@ from sklearn.metrics import brier_score_loss, log_loss
 
 from calibrators import CalibrationDataError, softmax
 from calibrators.metrics import corp_decomposition, corp_reliability
-
-
-def binary(chance):
-    return np.stack([1 - chance, chance], axis=1)
+from tests.calibrators.two_classes import probabilities_of
 
 
 @pytest.mark.parametrize("positive", [None, 1])
@@ -52,15 +49,6 @@ def test_a_monotone_map_of_the_probabilities_moves_only_miscalibration(world):
     assert other.miscalibration > one.miscalibration
 
 
-def test_weights_are_repeated_rows(world):
-    logits, labels = world(200, 2, 1.5)
-    probabilities, counts = softmax(logits), np.random.default_rng(1).integers(0, 4, 200)
-    weighted = corp_decomposition(probabilities, labels, sample_weight=counts * 0.1)
-    repeated = corp_decomposition(np.repeat(probabilities, counts, axis=0), np.repeat(labels, counts))
-    for field in ("score", "miscalibration", "discrimination", "uncertainty"):
-        assert getattr(weighted, field) == pytest.approx(getattr(repeated, field), abs=1e-12)
-
-
 def test_a_broken_certainty_has_an_infinite_log_score():
     parts = corp_decomposition([[1.0, 0.0], [0.4, 0.6]], [1, 1], "log")
     assert parts.score == math.inf
@@ -77,7 +65,7 @@ def test_bands_hold_a_calibrated_curve_as_often_as_they_say(rows, weighted):
     worlds = 60 if rows == 300 else 15
     for seed in range(worlds):
         labels = (rng.random(rows) < chance).astype(int)
-        curve = corp_reliability(binary(chance), labels, weight, positive=1, resamples=200, seed=seed)
+        curve = corp_reliability(probabilities_of(chance), labels, weight, positive=1, resamples=200, seed=seed)
         inside += (curve.lower <= curve.frequency) & (curve.frequency <= curve.upper)
     assert 0.85 < inside.mean() / worlds < 0.96
 

@@ -91,12 +91,13 @@ def test_rows_of_weight_zero_are_absent(name, rows):
 
 
 @pytest.mark.parametrize("name", [*ESTIMATES, *COUNTS])
-def test_the_scale_of_importance_weights_means_nothing(name, rows):
+@pytest.mark.parametrize("scale", [2.0**-40, 0.01, 1e6])
+def test_the_scale_of_importance_weights_means_nothing(name, scale, rows):
     probabilities, labels, weight = rows
-    found = EVERY[name](probabilities, labels, sample_weight=weight * 0.01)
-    np.testing.assert_allclose(
-        numbers(found), numbers(EVERY[name](probabilities, labels, sample_weight=weight)), rtol=1e-6, atol=1e-9
-    )
+    for one, other in ((weight, weight), (np.ones(240), None)):
+        found = EVERY[name](probabilities, labels, sample_weight=one * scale)
+        expected = EVERY[name](probabilities, labels, sample_weight=other)
+        np.testing.assert_allclose(numbers(found), numbers(expected), rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ESTIMATES)

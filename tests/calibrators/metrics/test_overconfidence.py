@@ -24,12 +24,3 @@ def test_is_the_sum_over_the_bars_of_the_diagram(scheme, world):
 
 def test_modest_models_score_zero():
     assert overconfidence_error([[0.6, 0.4]] * 5, [0] * 5) == 0
-
-
-def test_weights_are_repeated_rows_and_scale_free(world):
-    logits, labels = world(200, 3, 2.0)
-    probabilities, counts = softmax(logits), np.random.default_rng(1).integers(0, 4, 200)
-    expected = overconfidence_error(np.repeat(probabilities, counts, axis=0), np.repeat(labels, counts))
-    for scale in (1.0, 1e-3):
-        found = overconfidence_error(probabilities, labels, sample_weight=counts * scale)
-        assert found == pytest.approx(expected, abs=1e-12)

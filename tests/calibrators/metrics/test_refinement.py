@@ -37,11 +37,6 @@ def test_two_class_temperature_leaves_it_as_it_was(world):
     assert refinement_auroc(calibrated, labels) == pytest.approx(refinement_auroc(softmax(logits), labels), abs=1e-12)
 
 
-def test_rows_of_weight_zero_are_absent():
-    probabilities = [[0.9, 0.1], [0.7, 0.3], [0.8, 0.2]]
-    assert refinement_auroc(probabilities, [0, 1, 1], [1.0, 1.0, 0.0]) == 1.0
-
-
 @pytest.mark.parametrize(("labels", "found"), [([0, 0], "right in every row"), ([1, 1], "wrong in every row")])
 def test_one_kind_of_answer_has_no_refinement(labels, found):
     for metric in (refinement_auroc, refinement_aupr):

@@ -45,15 +45,6 @@ def test_rows_of_equal_confidence_in_the_mean_over_their_orders():
     )
 
 
-def test_weights_are_repeated_rows_and_scale_free(world):
-    logits, labels = world(300, 3, 1.5)
-    probabilities, counts = softmax(logits), np.random.default_rng(1).integers(0, 4, 300)
-    for metric in (area_under_risk_coverage, excess_area_under_risk_coverage):
-        expected = metric(np.repeat(probabilities, counts, axis=0), np.repeat(labels, counts))
-        for scale in (1.0, 1e-3):
-            assert metric(probabilities, labels, counts * scale) == pytest.approx(expected, abs=1e-12)
-
-
 def test_excess_is_zero_for_a_perfect_order_and_positive_otherwise(world):
     probabilities, labels = pairs(np.linspace(0.99, 0.6, 50), np.arange(50) < 35)
     assert excess_area_under_risk_coverage(probabilities, labels) == pytest.approx(0, abs=1e-12)

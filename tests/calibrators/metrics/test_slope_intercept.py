@@ -7,10 +7,7 @@ from sklearn.linear_model import LogisticRegression
 
 from calibrators import CalibrationDataError, softmax
 from calibrators.metrics import calibration_slope_intercept
-
-
-def binary(chance):
-    return np.stack([1 - chance, chance], axis=1)
+from tests.calibrators.two_classes import probabilities_of
 
 
 @pytest.mark.parametrize("positive", [None, 1])
@@ -44,7 +41,7 @@ def test_errors_and_p_value_hold_over_worlds():
         x = rng.normal(0, 1.5, 400)
         weight = rng.uniform(0.2, 2, 400)
         line = calibration_slope_intercept(
-            binary(special.expit(x)), (rng.random(400) < special.expit(x)).astype(int), weight, positive=1
+            probabilities_of(special.expit(x)), (rng.random(400) < special.expit(x)).astype(int), weight, positive=1
         )
         slopes.append(line.slope)
         errors.append((line.slope_error, line.intercept_error))
@@ -64,7 +61,9 @@ def test_the_p_value_keeps_its_level_with_ten_events_in_300(weighted):
         event = (rng.random(300) < special.expit(x)).astype(int)
         weight = rng.exponential(size=300) + 0.2 if weighted else None
         try:
-            values.append(calibration_slope_intercept(binary(special.expit(x)), event, weight, positive=1).p_value)
+            values.append(
+                calibration_slope_intercept(probabilities_of(special.expit(x)), event, weight, positive=1).p_value
+            )
         except CalibrationDataError:  # no event, or separated: no line
             values.append(1.0)
     for level in (0.05, 0.01):
@@ -90,14 +89,6 @@ def test_the_p_value_is_that_of_the_likelihood_ratio(kind, world):
     assert line.p_value == pytest.approx(stats.chi2.sf(gain / widening, 2), rel=1e-6)
 
 
-def test_unit_weights_change_nothing_and_scale_neither(world):
-    logits, labels = world(300, 2, 1.5)
-    plain = calibration_slope_intercept(softmax(logits), labels, positive=1)
-    scaled = calibration_slope_intercept(softmax(logits), labels, np.full(300, 7.0), positive=1)
-    for field in ("slope", "intercept", "slope_error", "intercept_error", "in_the_large", "p_value"):
-        assert getattr(plain, field) == pytest.approx(getattr(scaled, field), rel=1e-7)
-
-
 def test_a_confidence_that_rounds_to_one_keeps_its_place(world):
     logits, labels = world(2000, 3, 8.0, spread=12.0)
     single = softmax(logits.astype(np.float32))
@@ -107,7 +98,7 @@ def test_a_confidence_that_rounds_to_one_keeps_its_place(world):
 
 
 def test_certain_rows_that_came_true_say_nothing_and_those_that_failed_are_refused():
-    probabilities = binary(np.array([0.3, 0.3, 0.6, 0.6, 0.6]))
+    probabilities = probabilities_of(np.array([0.3, 0.3, 0.6, 0.6, 0.6]))
     labels = [0, 1, 1, 0, 1]
     plain = calibration_slope_intercept(probabilities, labels, positive=1)
     certain = calibration_slope_intercept([*probabilities.tolist(), [0.0, 1.0]], [*labels, 1], positive=1)
@@ -132,4 +123,4 @@ def test_certain_rows_that_came_true_say_nothing_and_those_that_failed_are_refus
 )
 def test_where_no_line_exists_that_is_said(chance, labels, found):
     with pytest.raises(CalibrationDataError, match=found):
-        calibration_slope_intercept(binary(np.array(chance)), labels, positive=1)
+        calibration_slope_intercept(probabilities_of(np.array(chance)), labels, positive=1)

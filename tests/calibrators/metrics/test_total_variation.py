@@ -45,15 +45,6 @@ def test_one_cell_a_row_is_the_mean_distance_to_the_label():
     assert total_variation_calibration_error(probabilities, [0, 0]) == pytest.approx((0.1 + 0.7) / 2)
 
 
-def test_rows_of_weight_zero_are_absent(world):
-    logits, labels = world(100, 3, 2.0)
-    probabilities, weight = softmax(logits), np.arange(100) % 3
-    kept = weight > 0
-    found = total_variation_calibration_error(probabilities, labels, 5, weight)
-    expected = total_variation_calibration_error(probabilities[kept], labels[kept], 5, weight[kept])
-    assert found == pytest.approx(expected, abs=1e-12)
-
-
 def test_one_bin_is_one_cell_also_where_rounding_leaves_more_than_one():
     probabilities = np.array([[0, 1.00001, 0], [0.3, 0.3, 0.4], [0, 0, 1]])
     found = total_variation_calibration_error(probabilities, [1, 0, 2], bins=1)

@@ -13,7 +13,7 @@ import pytest
 import skops.io
 import xgboost
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.compose import make_column_transformer
+from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import (
     AdaBoostClassifier,
@@ -23,6 +23,8 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     VotingClassifier,
 )
+from sklearn.feature_extraction import DictVectorizer, FeatureHasher
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeClassifier
 from sklearn.naive_bayes import GaussianNB
@@ -36,6 +38,7 @@ from sklearn.preprocessing import (
     PolynomialFeatures,
     StandardScaler,
 )
+from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from bundle import InputSpec, TensorSpec
@@ -145,6 +148,10 @@ def test_what_skl2onnx_converts_only_in_another_form(estimator: Any, classes: in
     ("estimator", "told"),
     [
         (CalibratedClassifierCV(GaussianNB(), cv=2, method="isotonic"), "interpolates.*method='sigmoid'"),
+        (
+            CalibratedClassifierCV(GaussianNB(), cv=2, method="temperature"),
+            "does not convert.*--calibrator temperature",
+        ),
         (
             CalibratedClassifierCV(make_pipeline(StandardScaler(), LogisticRegression()), cv=2),
             r"decision values.*StandardScaler → LogisticRegression.*make_pipeline\(…, CalibratedClassifierCV",
@@ -383,3 +390,33 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.skops").write_text("tree\n")
     with pytest.raises(UnsupportedModelError, match=r"not a skops file.*skops\.io\.dump"):
         convert(tmp_path / "model.skops")
+
+
+@pytest.mark.parametrize("step", [TfidfVectorizer(), CountVectorizer(), HashingVectorizer()])
+@pytest.mark.parametrize("within", [True, False])
+def test_text_vectorisers_are_refused_by_name(tmp_path: Path, step: Any, within: bool) -> None:
+    texts, target = ["foo bar", "bar baz", "foo", "baz"] * 5, [0, 1, 0, 1] * 5
+    rows: Any = pd.DataFrame({"text": texts, "amount": range(20)}) if within else texts
+    first = ColumnTransformer([("words", step, "text"), ("rest", "passthrough", ["amount"])]) if within else step
+    skops.io.dump(make_pipeline(first, LogisticRegression()).fit(rows, target), tmp_path / "model.skops")
+    told = rf"{'words' if within else 'vectorizer'}: text vectorisers.*{type(step).__name__}.*candor import scores"
+    with pytest.raises(UnsupportedModelError, match=told):
+        convert(tmp_path / "model.skops")
+
+
+def test_a_classifier_without_probabilities_and_a_step_without_columns_are_named() -> None:
+    rows, target = rows_and_labels(2, missing=False)
+    with pytest.raises(UnsupportedModelError, match=r"Wrap LinearSVC in .*CalibratedClassifierCV.*decision_function"):
+        convert(make_pipeline(StandardScaler(), LinearSVC()).fit(rows, target))
+    scaler = make_pipeline(FunctionTransformer(), LogisticRegression()).fit(rows, target)
+    del scaler[0].n_features_in_
+    with pytest.raises(UnsupportedModelError, match=r"how many columns.*Found: FunctionTransformer\."):
+        convert(scaler)
+
+
+@pytest.mark.parametrize("step", [DictVectorizer(), FeatureHasher(8)])
+def test_models_of_dictionaries_are_refused_with_a_remedy(step: Any) -> None:
+    model = make_pipeline(step, LogisticRegression()).fit([{"a": 1.0}, {"b": 1.0}], [0, 1])
+    told = rf"dictionaries, not columns.*{type(step).__name__}.*OneHotEncoder.*in place of {type(step).__name__}"
+    with pytest.raises(UnsupportedModelError, match=told):
+        convert(model)

@@ -1,7 +1,6 @@
 """Files that cannot be used are refused with the file, line and column, what was found, and what was expected."""
 
 import gzip
-import io
 import json
 import zipfile
 from pathlib import Path
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 from importing.errors import RowsError
 from importing.rows import csv_file, npz, read_rows, stream
+from tests.array_files import npy
 from tests.damage import damaged
 from tests.memory import most_traced
 
@@ -50,8 +50,11 @@ def refused(path: Path, content: str | bytes, message: str, **options: Any) -> N
             "{path}, line 1: Column 1 has no name. Expected: a name for each column. "
             "pandas writes row numbers so: use to_csv(…, index=False).",
         ),
-        ("a,y\n1,p\n2,\n", "{path}, line 3, column y: The label is missing. Found: ''."),
-        ("a,y\n1,p\n2, n/a\n", "{path}, line 3, column y: The label is missing. Found: ' n/a'."),
+        ("a,y\n1,p\n2,\n", "{path}, line 3, column y: The label is missing. Found: ''. Name it, or leave the row out."),
+        (
+            "a,y\n1,p\n2, n/a\n",
+            "{path}, line 3, column y: The label is missing. Found: ' n/a'. Name it, or leave the row out.",
+        ),
         ("a,y\n1,p\n2,p\n", "{path}: All rows have the same label. Found: `p`. Expected: at least two classes."),
         (
             b"a,y\n1,p\n\xff,q\n",
@@ -115,7 +118,8 @@ def test_csv(tmp_path: Path, content: str | bytes, message: str) -> None:
         ({"label": None}, "{path}: The label column is not given. Expected: the name of a column: --label."),
         (
             {"weight": "country"},
-            "{path}, line 2, column country: The weight is not valid. Found: 'DE'. Expected: a finite number above 0.",
+            "{path}, line 2, column country: The weight is not valid. Found: 'DE'. Expected: a number from 1e-100 to "
+            "1e+100.",
         ),
         (
             {"scores": ["country"]},
@@ -132,11 +136,10 @@ def test_roles(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     refused(tmp_path / "rows.csv", GOOD, message, **options)
 
 
-@pytest.mark.parametrize("weight", ["", "NaN", "0", "-1", "inf", "x", "1_0"])
+@pytest.mark.parametrize("weight", ["", "NaN", "0", "-1", "inf", "1e101", "x", "1_0"])
 def test_weights_are_above_0(tmp_path: Path, weight: str) -> None:
-    message = (
-        f"{{path}}, line 3, column w: The weight is not valid. Found: {weight!r}. Expected: a finite number above 0."
-    )
+    message = f"{{path}}, line 3, column w: The weight is not valid. Found: {weight!r}. Expected: a number from "
+    message += "1e-100 to 1e+100."
     refused(tmp_path / "rows.csv", f"w,y\n1,a\n{weight},b\n", message, weight="w")
 
 
@@ -175,7 +178,7 @@ def test_a_line_without_end_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
         ('{"y": 1, "a": [1]}', "line 2, column a: The value is not a text, number, true, false or null. Found: [1]."),
         ('{"y": {}}', "line 2, column y: The value is not a text, number, true, false or null. Found: {}."),
         ('{"y": "\\ud800"}', "line 2: The text has half of a surrogate pair. Found: \\ud800."),
-        ('{"a": 1}', "line 2, column y: The label is missing. Found: None."),
+        ('{"a": 1}', "line 2, column y: The label is missing. Found: None. Name it, or leave the row out."),
         ('{"y": 1, "a": 1e999}', "line 2, column a: The number is not finite. Found: inf."),
         ("[" * 100_000, "line 2: The line is not valid JSON:"),
         ('{"' + "9" * 5000 + '": ' + "9" * 5000 + "}", "line 2: The line is not valid JSON: Exceeds the limit"),
@@ -213,12 +216,6 @@ def archive(path: Path, members: dict[str, bytes]) -> None:
             file.writestr(name, data)
 
 
-def member(array: Any) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array)
-    return buffer.getvalue()
-
-
 def test_pickled_arrays_are_not_read(tmp_path: Path) -> None:
     class Bomb:
         def __reduce__(self) -> Any:
@@ -249,8 +246,8 @@ def test_arrays(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
 
 
 def test_archives_that_lie_about_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, y = tmp_path / "rows.npz", member(np.arange(2))
-    huge = member(np.zeros(2)).replace(b"'shape': (2,)", b"'shape': (9" + b"9" * 10 + b",)")
+    path, y = tmp_path / "rows.npz", npy(np.arange(2))
+    huge = npy(np.zeros(2)).replace(b"'shape': (2,)", b"'shape': (9" + b"9" * 10 + b",)")
     archive(path, {"x.npy": huge, "y.npy": y})
     with pytest.raises(RowsError, match="array x: The array is damaged"):
         read_rows(path, label="y")
@@ -258,13 +255,13 @@ def test_archives_that_lie_about_sizes(tmp_path: Path, monkeypatch: pytest.Monke
     archive(path, {"x.npy": nothing, "y.npy": nothing})
     with pytest.raises(RowsError, match=r"array .: The array has an unknown type\. Found: \|S0"):
         read_rows(path, label="y")
-    archive(path, {"x.npy": member(np.zeros(2)), "x": member(np.ones(2)), "y.npy": y})
+    archive(path, {"x.npy": npy(np.zeros(2)), "x": npy(np.ones(2)), "y.npy": y})
     with pytest.raises(RowsError, match="Duplicate column `x`"):
         read_rows(path, label="y")
     archive(path, {"x.npy": path.read_bytes(), "y.npy": y})
     with pytest.raises(RowsError, match=r"not a valid \.npz file: the magic string"):
         read_rows(path, label="y")
-    archive(path, {"x.npy": member(np.zeros(100_000)), "y.npy": y})
+    archive(path, {"x.npy": npy(np.zeros(100_000)), "y.npy": y})
     path.write_bytes(path.read_bytes().replace((800_128).to_bytes(4, "little"), (144).to_bytes(4, "little")))
     with pytest.raises(RowsError, match=r"array x: The array is damaged|not a valid \.npz file"):  # more than it says
         read_rows(path, label="y")
@@ -284,7 +281,7 @@ def test_small_archives_of_large_arrays_are_refused_before_they_are_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "rows.npz"
-    archive(path, {"x.npy": member(np.zeros(4_000_000)), "y.npy": member(np.arange(2))})
+    archive(path, {"x.npy": npy(np.zeros(4_000_000)), "y.npy": npy(np.arange(2))})
     assert path.stat().st_size < 100_000
 
     def refused(match: str) -> None:

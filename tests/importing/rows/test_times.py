@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from importing.errors import RowsError
 from importing.rows import csv_file, read_rows
 
-WHEN = datetime(2026, 3, 14, 9, 26, 53, tzinfo=UTC)
 US = 1773480413_000000
 
 

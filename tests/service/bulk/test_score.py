@@ -399,6 +399,9 @@ class TestInputsThatCannotBeScored:
         file, out = written(tmp_path / "rows.csv", payments(20)), tmp_path / "out"
         with pytest.raises(InputValueError, match="has no column `nope`"):
             scored(settings, file, out, reference="nope")
+        for folder, elsewhere in (("bundles", str(tmp_path / "nowhere")), ("policies", tmp_path / "nowhere")):
+            with pytest.raises(ConfigurationError, match=f"folder of {folder}"):
+                scored(settings.model_copy(update={folder: elsewhere}), file, out)
         assert not out.exists() or not list(out.iterdir())
         assert scored(settings, file, out, reference="tx").rows == 20
 

@@ -12,14 +12,16 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 
 from candor.contract.webhooks import CaseEvent, SignatureError, sign, verify
 from service.cases import webhooks
-from service.cases.webhooks import secrets_of
 from service.errors import ConfigurationError, StateUnavailableError
 from service.settings import Settings
 from service.state.cases import Case
 from service.state.database import Database
+from service.state.password import secrets_of
+from tests.ports import free_port
 from tests.service.conftest import Digits, InThread
 from tests.waiting import PATIENCE_S, until
 
@@ -35,8 +37,7 @@ class Receiver:
         self._notes.touch()
         self.secret_file = folder / "secret"
         self.secret_file.write_text(f"{SECRET}\n")
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/candor"
         self._process: subprocess.Popen[bytes] | None = None
         self.answer("204")
@@ -222,8 +223,10 @@ def test_an_answer_that_comes_too_late_is_a_failure(
 ) -> None:
     receiver.answer("hang")
     running = told(webhook_timeout_s=0.1)
-    (one,) = make(running, digits, 1)
-    until(lambda: len(receiver.notes("hang")) >= 2, "two attempts")
+    with capture_logs() as logs:
+        (one,) = make(running, digits, 1)
+        until(lambda: len(receiver.notes("hang")) >= 2, "two attempts")
+    assert "no answer within 0.1 s" in [line.get("reason") for line in logs]
     receiver.answer("204")
     until(lambda: "waiting" in receiver.types(one), "the case")
 
@@ -260,7 +263,7 @@ def test_what_is_not_signed_with_the_secret_now_is_refused() -> None:
     for changed, secret, now in ((b"{}", SECRET, 1_000), (body, "another", 1_000), (body, SECRET, 1_301)):
         with pytest.raises(SignatureError):
             verify(changed, signature, secret, now=now)
-    for secret in (SECRET, "an older one"):
+    for secret in (SECRET, f"{SECRET}\n", "an older one"):  # the second as a file holds it
         with pytest.raises(ValidationError):  # the signature is right, and the body is not an event
             verify(body, signature, secret, now=1_000)
 

@@ -162,11 +162,16 @@ class TestExitCodes:
             ("recalibrate", "--implicit-negative", "[]"),
             ("recalibrate", "--implicit-negative", "{"),
             ("prior-shift", "--target", "7=many"),
+            ("prior-shift", "--target", "7=nan"),
+            ("challenger", "add", "next", "--revision", "r2", "--share", "nan"),
             ("prior-shift", "--target", "7=0.5", "--since", "2026-01-01"),
             ("activate",),
             ("nonsense",),
             ("serve", "--port", "0"),
             ("keys", "create", "--name", "a", "--scope", "magic"),
+            ("keys", "create", "--name", "a", "--scope", "read", "--expires-in", "0d"),
+            ("keys", "create", "--name", "a", "--scope", "read", "--expires-in", "999999w"),
+            ("keys", "create", "--name", "a", "--scope", "metrics", "--model", "digits"),
         ],
     )
     def test_2_wrong_usage(self, arguments: tuple[str, ...]) -> None:
@@ -335,6 +340,12 @@ def test_a_key_from_a_file_is_added_once(spawn: Any, tmp_path: Path) -> None:
     assert (added["requests_per_s"], added["rows_per_s"]) == (5, 50)
     again = spawn.run(*command)
     assert (again.returncode, again.stdout, "exists already" in again.stderr) == (0, "", True)
+    other = spawn.run(*command, "--scope", "metrics", "--model", "digits")
+    assert (other.returncode, "found: scopes: admin; models: any" in other.stderr) == (2, True)
+    assert "expected: scopes: admin, metrics; models: digits" in other.stderr
+    assert spawn.run("keys", "revoke", "0123456789ab").returncode == 0
+    revoked = spawn.run(*command)
+    assert (revoked.returncode, "is revoked" in revoked.stderr) == (1, True)
     file.write_text("secret")
     refused = spawn.run(*command)
     assert (refused.returncode, "not the text of an API key" in refused.stderr) == (2, True)

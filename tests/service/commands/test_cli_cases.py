@@ -70,7 +70,7 @@ def test_the_commands(
     assert [json.loads(line)["label"] for line in (tmp_path / "done.ndjson").read_text().splitlines()] == ["7"]
     assert run("claim", "--count", 100)[0] == 0
     assert run("claim") == (0, "no case is free\n")
-    assert run("list", "--state", "done")[0] == 4
+    assert run("list", "--state", "done")[0] == 2
 
 
 def test_an_empty_queue_says_where_cases_come_from(run: Callable[..., tuple[int, str]]) -> None:
@@ -83,6 +83,9 @@ def test_the_client(service: Any, waiting: list[str]) -> None:
         assert [first.id, second.id] == waiting[:2]
         assert client.case(first.id).labels == tuple("0123456789")
         assert client.label_case(first.id, "7", lease=first.lease).feedback == "stored"
+        with pytest.raises(ConflictError) as refused:
+            client.assign_case(first.id, "ann")
+        assert "To assign it, release it first." in str(refused.value.remedy)
         with pytest.raises(ConflictError, match="claimed again"):
             client.skip_case(second.id, "dark", lease=9)
         assert client.skip_case(second.id, "dark", lease=second.lease).reason == "dark"

@@ -67,6 +67,17 @@ def test_a_newer_bundle_that_is_refused_is_named_and_the_exit_code_is_1(
     assert "model.onnx" in done.stderr
 
 
+def test_a_load_says_that_the_bundle_in_service_is_damaged_by_now(spawn: Spawn, service: InThread) -> None:
+    file = service.runtime.settings.bundle_folder / "digits/1/calibrator.json"
+    file.write_text("{}")
+    done = spawn.run("load", "digits", url=service.url)
+    assert (done.returncode, done.stdout) == (1, "digits is served: r1, of bundle 1\n")
+    assert "bundle 1 was refused" in done.stderr
+    assert "calibrator.json" in done.stderr
+    assert "served from memory until the next restart" in done.stderr
+    assert service.http.get("/readyz").status_code == 200
+
+
 def test_other_exit_codes(spawn: Spawn, service: InThread) -> None:
     for verb in ("load", "unload"):
         refused = spawn.run(verb, "nobody", url=service.url)

@@ -88,8 +88,33 @@ def test_folders_and_states_that_cannot_be_used(spawn: Spawn, tmp_path: Path) ->
         database_url=f"sqlite:///{damaged}",
     )
     assert status == 1
-    assert {subject for subject, one in found.items() if one["state"] == "bad"} == {"policies", "state"}
-    assert found["bundles"]["state"] == "note"
+    assert {subject for subject, one in found.items() if one["state"] == "bad"} == {"bundles", "policies", "state"}
+    assert examine(spawn, bundles=str(tmp_path))[1]["bundles"]["state"] == "note"
+
+
+def test_what_cannot_be_read_or_written_later_is_told_now(spawn: Spawn, tmp_path: Path) -> None:
+    (file := tmp_path / "file").write_text("neither a folder nor a key")
+    status, found = examine(
+        spawn,
+        uploads=f"{file}/uploads",
+        audit_key_file=str(file),
+        default_model="digit",
+        log_sink="s3://log",
+        tls_cert=str(file),
+        tls_key=str(file),
+        webhook_url="http://127.0.0.1/",
+        webhook_secret_file=str(file),
+    )
+    assert status == 1
+    bad = {subject: one["found"] for subject, one in found.items() if one["state"] == "bad"}
+    assert bad.keys() == {"folders", "audit key", "default model", "TLS", "webhook"}
+    assert bad["folders"].startswith("CANDOR_UPLOADS")
+    assert "cannot be read as a private key" in bad["audit key"]
+    assert "digits" in found["default model"]["remedy"]
+    assert "The files of TLS cannot be used" in bad["TLS"]
+    assert "not a file of secrets" in bad["webhook"]
+    assert "CANDOR_LOG_SINK" in examine(spawn, log_sink=str(file))[1]["folders"]["found"]
+    assert "CANDOR_UDS" in examine(spawn, uds=str(tmp_path / "nowhere/candor.sock"))[1]["folders"]["found"]
 
 
 def test_people_get_a_table(spawn: Spawn) -> None:

@@ -79,7 +79,7 @@ def test_a_file_of_before_stays_when_the_export_fails(spawn: Spawn, service: InT
     for arguments, said in (
         (("--revision", "r99"), "r99"),
         (("--model", "cats"), "has no model 'cats'"),
-        (("--bundle", tmp_path), "is refused"),
+        (("--bundle", tmp_path), "cannot be used"),
         (("--bundle", tmp_path, "--revision", "r1"), "Leave out"),
     ):
         done = spawn.run("export-onnx", out, *arguments)

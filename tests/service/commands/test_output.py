@@ -6,10 +6,12 @@ import io
 import json
 
 import pytest
+import typer
 from rich.console import Console
 from rich.table import Table
 
-from service.commands.output import complaints, console, print_json
+from candor import UnreachableError
+from service.commands.output import complaints, console, print_json, reporting
 
 HOSTILE = "ok\x1b]0;owned\x07\x1b[2J\x9b31m\u202eback\x7f"
 
@@ -32,3 +34,10 @@ def test_json_is_escaped_and_means_the_same(capsys: pytest.CaptureFixture[str]) 
     assert not set(written) & {"\x07", "\x1b", "\x7f", "\x9b", "\u202e"}
     assert "Zoë" in written
     assert json.loads(written)["reason"] == HOSTILE
+
+
+def test_a_certificate_that_nothing_trusts_is_not_a_service_to_start(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), reporting():
+        raise UnreachableError("It does not answer: [SSL: CERTIFICATE_VERIFY_FAILED] certificate has expired")
+    assert "SSL_CERT_FILE" in (said := capsys.readouterr().err)
+    assert "make serve" not in said

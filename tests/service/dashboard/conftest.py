@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from selenium.webdriver.support.ui import Select
 
 from service.state.database import Database
 from service.state.keys import KeyStore
+from tests.ports import free_port
 from tests.service.conftest import NO_CAPS, POLICIES, Digits, Process
 from tests.waiting import PATIENCE_S, PROMPT_REFITS, until
 
@@ -183,8 +183,7 @@ def operated(digits: Digits, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     _, operator = keys.create("operator", ["predict", "feedback", "calibrate", "approve"])
     _, guest = keys.create("guest <b>", ["predict"])
     database.close()
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     environment = {key: value for key, value in os.environ.items() if not key.startswith("CANDOR_")}
     running = Operated(
         environment

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from tests.ports import free_port
 from tests.service.conftest import Digits, InThread
 from tests.service.dashboard.conftest import DESKTOP, PHONE, Browser, Operated
 from tests.service.dashboard.contrast import FAINT_TEXT
@@ -355,8 +355,7 @@ def test_without_keys_it_is_open_on_this_machine(browser: Browser, shared: InThr
 def test_a_person_logs_in_through_a_provider_of_another_site(
     browser: Browser, launch: Callable[..., InThread], tmp_path: Path
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     provider = IdentityProvider()
     provider.callback = f"http://localhost:{port}/dashboard/login/callback"  # the provider is at 127.0.0.1
     settings = {"oidc_issuer": provider.issuer, "oidc_client_id": CLIENT, "oidc_redirect_url": provider.callback}

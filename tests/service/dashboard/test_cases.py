@@ -153,19 +153,21 @@ def test_the_row_of_a_table_is_shown_by_column(
         headers={"if-match": epoch},
     )
     assert moved.status_code == 200, moved.text
-    rows = [{"amount": 12.5, "country": "Österreich"}, {"amount": None, "country": "DE"}]
-    body = {"inputs": rows, "references": ["<b>tx</b>", None]}
+    sent = ((12.6, "Österreich"), (None, "DE"), (4.0, "DE"))
+    rows = [{"amount": amount, "country": country} for amount, country in sent]
+    body = {"inputs": rows, "references": ["<b>tx</b>", None, None]}
     answer = running.http.post(f"{root}/predict", json=body, params={"policy": "triage"})
     assert answer.status_code == 200, answer.text
     assert running.runtime.log.flush()
-    one, other = (
+    one, other, whole = (
         running.http.get(f"/dashboard/models/payments/cases/{each['prediction_id']}").text
         for each in answer.json()["predictions"]
     )
     assert "&lt;b&gt;tx&lt;/b&gt;" in one
     assert "<b>tx" not in one
     fields = re.compile(r'<dt><bdi class="name">(.*?)</bdi></dt><dd><bdi class="name">(.*?)</bdi></dd>')
-    assert fields.findall(one) == [("amount", "12.5"), ("country", "Österreich")]
+    assert fields.findall(one) == [("amount", "12.6"), ("country", "Österreich")]
+    assert fields.findall(whole)[0] == ("amount", "4")
     assert fields.findall(other) == [("amount", "—"), ("country", "DE")]
     assert re.findall(r'data-key="\d"[^>]*><kbd>\d</kbd> <bdi class="name">(.*?)</bdi>', one) == ["genuine", "fraud"]
 
@@ -193,9 +195,16 @@ def test_forms_refuse_what_the_api_refuses(queue: InThread) -> None:
         ("cases?after=x", 422),
     ):
         assert queue.http.get(f"{MODEL}/{wrong}").status_code == status, wrong
+    blank = queue.http.post(
+        f"{path}/skip", data={"reason": "  "} | known, headers=SAME | {"referer": f"{queue.url}{path}?order=due"}
+    ).text
+    assert ('<dd><bdi class="name">reason</bdi></dd>' in blank, "String" in blank) == (True, False)
+    assert f'href="{path}?order=due">Back</a>' in blank
     assert queue.http.get(f"{MODEL}/cases/nobody/image").status_code == 404
     assert queue.http.get(f"{path}?done=nobody").status_code == 200
     assert {case["state"] for case in cases(queue)} == {"open"}
+    queue.runtime.case_counts._stale_at = 0.0
+    assert "No case in this state." in queue.http.get(f"{MODEL}/cases?state=skipped").text
 
 
 def test_amounts_keep_their_digits(queue: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,6 +229,52 @@ def test_what_was_labelled_and_reopened_is_not_skipped(queue: InThread) -> None:
     refused = queue.http.post(f"{path}/skip", data={"reason": "unclear"} | known, headers=SAME)
     assert refused.status_code == 409
     assert "Label it again: the later label counts." in refused.text
+
+
+def test_a_form_of_a_waiting_case_does_not_change_one_that_has_ended(queue: InThread) -> None:
+    known = {"token": token(queue.http.get("/dashboard"))}
+    one = str(cases(queue)[0]["id"])
+    path = f"{MODEL}/cases/{one}"
+    assert queue.http.post(f"{path}/claim", data=known, headers=SAME).status_code == 303
+    stale = known | {"lease": "1"}
+    for _ in range(2):  # a double click is no correction
+        labelled = queue.http.post(f"{path}/label", data={"label": "7"} | stale, headers=SAME)
+        assert (labelled.status_code, one in labelled.headers["location"].partition("?")[0]) == (303, False)
+    for name, fields in (("label", {"label": "3"}), ("skip", {"reason": "dark"}), ("release", {})):
+        refused = queue.http.post(f"{path}/{name}", data=fields | stale, headers=SAME)
+        assert (refused.status_code, name) == (409, name)
+        assert "already labelled 7, by local." in refused.text
+        assert "To correct its label, label it again." in refused.text
+
+    page = queue.http.get(path).text
+    assert f"{path}/undo" in page
+    form = dict(re.findall(r'type="hidden" name="(\w+)" value="(\w+)"', page.partition(f"{path}/label")[2]))
+    corrected = queue.http.post(f"{path}/label", data=form | {"label": "3"}, headers=SAME)
+    assert corrected.headers["location"].startswith(f"{path}?")
+    assert [case["label"] for case in cases(queue, "labelled")] == ["3"]
+    assert queue.http.post(f"{path}/undo", data=known, headers=SAME).status_code == 303
+    for _ in range(2):
+        assert queue.http.post(f"{path}/label", data={"label": "7"} | known, headers=SAME).status_code == 303
+
+
+def test_a_case_is_reserved_for_names_of_keys_only(queue: InThread) -> None:
+    one = str(cases(queue)[0]["id"])
+    keys = KeyStore(queue.runtime.database)
+    _, key = keys.create("ann", ["review", "read"])
+    left, _ = keys.create("bob", ["review"])
+    keys.revoke(left.prefix)
+    queue.application._access.refresh()
+    assert login(queue, key).status_code == 303
+    known = {"token": token(queue.http.get("/dashboard"))}
+    for name, status in (("anne", 422), ("bob", 422), ("ann", 303)):
+        answer = queue.http.post(f"{MODEL}/cases/{one}/assign", data={"to": name} | known, headers=SAME)
+        assert (answer.status_code, name) == (status, name)
+        assert status == 303 or "No valid API key has the name" in answer.text
+    page = queue.http.get("/dashboard/audit?model=digits").text
+    assert "<td>assign</td>" in page
+    assert "<summary>1 field</summary>" in page
+    assert "<code>predict</code>" in page, "the page explains the gaps in its numbers"
+    assert 'href="/dashboard/audit"' in page, "a key with `read` has the link"
 
 
 def test_a_key_for_predictions_sees_no_case(queue: InThread) -> None:
@@ -269,6 +324,11 @@ def test_a_case_is_reserved_for_a_person_and_given_back(queue: InThread) -> None
     assert queue.http.post(f"{path}/assign", data={"to": "ann"} | known, headers=SAME).status_code == 303
     shown = queue.http.get(path).text
     assert ("reserved for <bdi" in shown, "Give it back" in shown) == (True, False)
+    queue.runtime.cases.assign("digits", one, None, by="bob")
+    assert queue.http.post(f"{path}/claim", data=known, headers=SAME).status_code == 303
+    assert queue.http.post(f"{path}/assign", data={"to": "ann"} | known, headers=SAME).status_code == 303
+    assert 'data-key="1"' in queue.http.get(path).text, "the holder of the claim keeps the controls"
+    assert queue.http.post(f"{path}/release", data=known, headers=SAME).status_code == 303
     assert queue.http.post(f"{path}/assign", data={"to": ""} | known, headers=SAME).status_code == 303
     found = queue.http.get(f"/v1/models/digits/cases/{one}").json()
     assert (found["state"], found["assignee"]) == ("open", None)

@@ -101,6 +101,13 @@ def test_rare_positives_lie_evenly_in_log_odds() -> None:
     )
 
 
+@pytest.mark.parametrize("values", [[], [None, None], [0.0, 0.0]])
+def test_the_axis_of_a_chart_without_shares_ends_at_the_whole(values: list[float | None]) -> None:
+    root = ET.fromstring(timeline("a", "t", DAY, [Series("first", "t", values)], marks=[]))
+    ticks = [one.text for one in root.iter("text") if one.get("text-anchor") == "end"][:3]
+    assert ticks == ["0\xa0%", "50\xa0%", "100\xa0%"]
+
+
 def test_a_gap_breaks_a_line_and_a_mark_lies_at_its_time() -> None:
     line = Series("first", "t", [0.1, 0.1, None, 0.2, 0.2])
     root = ET.fromstring(timeline("a", "t", DAY, [line], marks=[(DAY[1] // 4, "r7")]))

@@ -91,6 +91,8 @@ def test_a_model_without_predictions_has_trends(service: InThread) -> None:
         page = service.http.get(f"/dashboard/models/digits/trends?days={days}")
         assert page.status_code == 200, page.text
         assert "No sought label has arrived" in page.text
+        legend = page.text.partition('id="rate-heading"')[2].partition("<svg")[0]
+        assert [legend.count(f"swatch {one}") for one in ("right", "second", "third")] == [1, 1, 1]
 
 
 def test_what_is_not_on_the_page_is_refused(service: InThread) -> None:

@@ -133,10 +133,10 @@ def ranked(hour: Hour, bins: list[int], room: float = math.inf) -> int:
     return hour.select(bins, random_slots=0.0, draw=random.Random(0), room=room)[1].count("ranked")
 
 
-def worked(day: int, hours: range = range(9, 17)) -> list[Hour]:
+def worked(day: int) -> list[Hour]:
     """Return the hours of a day with 100 rows each, ten of them of a high priority."""
     counts = {1: 90, 5: 10}
-    return [Hour(day * HOURS_OF_DAY + hour, 9, 0, 1.0, 0, 0, rows=100, counts=counts) for hour in hours]
+    return [Hour(day * HOURS_OF_DAY + hour, 9, 0, 1.0, 0, 0, rows=100, counts=counts) for hour in range(9, 17)]
 
 
 @pytest.mark.parametrize("known", [[1], [0, 1]])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from candor.contract.certificates import Certificate, SolvedBand
 from candor.contract.policies import Policy
@@ -179,6 +180,25 @@ def test_segments_are_solved_for_themselves() -> None:
         assert alone[0] == decided[i]
     assert (decide(result, p, p) == result.actions.index("review")).all()
     assert SolvedPolicy.from_dict(result.to_dict()) == result
+
+
+def test_a_segment_that_is_chosen_with_the_rows_in_view_pays_for_the_choice() -> None:
+    """Each of 1,000 segments is right a little less often than promised. The caller names the luckiest."""
+    rng, false, delta = np.random.default_rng(15), 0, 0.2
+    names = np.array([f"s{number:03}" for number in range(1_000)], object)
+    segment = np.repeat(names, 70)
+    for _ in range(20):
+        p = rng.uniform(0.5, 1.0, (2, len(segment))).astype(np.float32)
+        positive = rng.random(p.shape) < 0.8995
+        fit, certify = (
+            ScoredRows(probability=each, score=each, positive=right, segment=segment)
+            for each, right in zip(p, positive, strict=True)
+        )
+        luckiest = names[positive[1].reshape(1_000, 70).sum(axis=1).argmax()]
+        of_it = {"segments": {"values": [luckiest]}, "certify": {"delta": delta}}
+        wanted = one("min_precision", 0.9, **of_it)
+        false += solved(wanted, fit, certify, look=2).segments[luckiest].certified
+    assert false <= binom.isf(0.001, 20, delta / 6)
 
 
 def test_rows_without_segments_certify_no_segment() -> None:

@@ -372,12 +372,12 @@ def test_an_operator_who_has_seen_the_labels_may_choose_the_promise() -> None:
     assert lucky.mean() > 0.08
 
 
-def mean_volume(promise: float, precision: Chance, n: int, look: int, worlds: int = 100) -> tuple[float, float]:
+def mean_volume(precision: Chance, n: int, look: int, worlds: int = 100) -> tuple[float, float]:
     """Return how often a threshold was certified, and the mean share of rows it takes."""
     rng = np.random.default_rng(n + look)
     thresholds: list[Threshold | None] = [
         solve(
-            policy(promise, "unlimited"),
+            policy(0.95, "unlimited"),
             version=1,
             fit=draw(rng, n, precision),
             certify=draw(rng, n, precision),
@@ -394,7 +394,7 @@ def mean_volume(promise: float, precision: Chance, n: int, look: int, worlds: in
 
 @pytest.mark.parametrize(("precision", "least"), [(0.97, 0.9), (0.98, 0.99), (0.99, 0.99)])
 def test_power_where_starting_at_the_strictest_has_none(precision: float, least: float) -> None:
-    certified, volume = mean_volume(0.95, flat(precision), 2000, look=1)
+    certified, volume = mean_volume(flat(precision), 2000, look=1)
     assert certified >= least
     assert volume >= 0.95 * certified
     # The strictest candidates hold too few rows to reject anything.
@@ -409,6 +409,6 @@ def test_volume_comes_close_to_the_oracle() -> None:
 
     cuts = np.linspace(0, 1, 2001)[:-1]
     oracle = 1 - cuts[World("min_precision", 0.95, ramp, 0, 0).broken(cuts).argmin()]
-    assert mean_volume(0.95, ramp, 2000, look=1, worlds=60)[1] > 0.8 * oracle
-    assert mean_volume(0.95, ramp, 2000, look=2, worlds=60)[1] > 0.6 * oracle
-    assert mean_volume(0.95, ramp, 10_000, look=1, worlds=30)[1] > 0.92 * oracle
+    assert mean_volume(ramp, 2000, look=1, worlds=60)[1] > 0.8 * oracle
+    assert mean_volume(ramp, 2000, look=2, worlds=60)[1] > 0.6 * oracle
+    assert mean_volume(ramp, 10_000, look=1, worlds=30)[1] > 0.92 * oracle

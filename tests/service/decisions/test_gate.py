@@ -139,6 +139,16 @@ def test_harm_in_a_region_without_gate_rows_shows_in_unlabelled_traffic() -> Non
     assert result.difference == plain.difference
 
 
+def test_a_refusal_names_the_group_without_labels_that_dominates_the_bound() -> None:
+    candidate, active, labels = sides(2000, 0.6, 1.0)
+    copies = np.tile([[0.99, 0.01]], (500, 1)), np.tile([[0.6, 0.4]], (500, 1))
+    elsewhere = potential(*copies, np.repeat([0, 1], [450, 50]))
+    result = compare(candidate, active, labels, mode="superior", attempt=1, elsewhere=elsewhere)
+    assert result.nll.interval[1] < 0 < result.upper
+    assert "a group of 450 rows, 90.0% of the 500 rows read with it. Label these rows" in result.reason
+    assert compare(candidate, active, labels, mode="superior", attempt=1).passed
+
+
 def test_harm_where_few_gate_rows_fall_is_seen_in_rows_of_other_roles() -> None:
     """In a region of two expected gate rows, the candidate is certain of the wrong class; elsewhere it gains a little.
 
@@ -152,7 +162,7 @@ def test_harm_where_few_gate_rows_fall_is_seen_in_rows_of_other_roles() -> None:
         active, candidate = (np.column_stack([1 - side, side]) for side in (old, new))
         labels = right.astype(np.int64)
         rest = potential(candidate[gate:], active[gate:], np.arange(2 * gate))
-        for at, elsewhere in enumerate([(0.0, 0.0), rest]):
+        for at, elsewhere in enumerate([None, rest]):
             verdict = compare(
                 candidate[:gate], active[:gate], labels[:gate], mode="superior", attempt=1, elsewhere=elsewhere
             )

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -147,3 +148,23 @@ def test_linting_reads_no_certify_label() -> None:
     data = draw(500)
     once, again = (lint(policy(block(min_precision=0.9)), fit=data, certify_rows=500) for _ in range(2))
     assert once == again
+
+
+def test_a_second_look_needs_as_many_rows_as_are_said() -> None:
+    wanted = policy(block(min_precision=0.95))
+    said = next(finding.message for finding in lint(wanted) if finding.where == "/bands/0/when/min_precision")
+    rows = [int(number) for number in re.findall(r"\b\d+\b", said)]
+    for look, needed in enumerate(rows, start=1):
+        for n in (needed - 1, needed):
+            p = np.linspace(0.5, 1.0, n, dtype=np.float32)
+            right = ScoredRows(probability=p, score=p, positive=np.ones(n, bool))
+            solved = solve(wanted, version=1, fit=right, certify=right, look=look, basis="traffic")
+            assert solved.review_all == (n < needed), (look, n)
+    assert rows == [72, 157]
+
+
+def test_sets_say_how_many_rows_they_need() -> None:
+    document = {"id": "p", "bands": [{"action": "review"}], "set": {"coverage": 0.9}}
+    assert not [finding for finding in lint(parse_policy(document)) if finding.where == "/set"]
+    (found,) = (finding for finding in lint(parse_policy(document), classes=3) if finding.where == "/set")
+    assert found.message == "At least 46 labelled rows of each class certify the sets at a first look."

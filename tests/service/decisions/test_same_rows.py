@@ -13,7 +13,7 @@ from scipy.stats import binom
 from bundle import LabelledLogits, Reference
 from bundle.split import CERTIFY, FIT, GATE
 from calibrators import CALIBRATORS, Calibrator, from_dict
-from candor.contract.certificates import Certificate, SolvedBand, Threshold
+from candor.contract.certificates import Basis, Certificate, SolvedBand, Threshold
 from candor.contract.policies import Policy
 from service.decisions.calibrated import Calibrated
 from service.decisions.certify import solve
@@ -164,12 +164,12 @@ def refit(
     before: Calibrator,
     after: Calibrator,
     look: int = 1,
-    basis: str = "traffic",
+    basis: Basis = "traffic",
 ) -> Refitted:
     division = Division(rows[FIT], rows[FIT], rows[CERTIFY], rows[GATE])
     arguments: Any = ({"p": old}, Bundle(), before, after, division)
-    bases: Any = {"p": basis}
-    return refit_policies(*arguments, bases=bases, looks={"p": look}, seeds={"p": 0}, window=("a", "b"))["p"]
+    shown = Shown(look, basis, ("a", "b"), fresh=look == 1)
+    return refit_policies(*arguments, shown={"p": shown}, seeds={"p": 0})["p"]
 
 
 def on_traffic(wanted: Policy, rows: dict[int, Rows], calibrator: Calibrator) -> SolvedPolicy:

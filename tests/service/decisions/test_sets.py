@@ -26,7 +26,7 @@ from service.decisions.solved import SolvedPolicy
 from service.errors import PolicyError
 
 NAMES = ("a", "b", "c")
-SHOWN = Shown(1, "traffic")
+SHOWN = Shown(1, "traffic", fresh=True)
 
 
 def policy(**wanted: Any) -> Policy:
@@ -105,6 +105,25 @@ def test_the_coverage_falls_short_no_more_often_than_delta(method: str, per_clas
         covered.append(np.mean(shares))
     assert broken <= binom.ppf(0.999, worlds, 0.1)
     assert np.mean(covered) < 0.95  # it does not hide behind large sets
+
+
+def test_a_coverage_that_is_chosen_with_the_rows_in_view_pays_for_the_choice() -> None:
+    """The score of the true label is uniform, so a threshold covers what it says. The caller takes any coverage."""
+    rng, worlds, delta = np.random.default_rng(12), 150, 0.2
+    wanted = [
+        policy(set={"coverage": round(share, 3), "per_class": False}, certify={"delta": delta})
+        for share in np.linspace(0.5, 0.98, 33)
+    ]
+    false = certified = 0
+    for _ in range(worlds):
+        score = rng.random(200)
+        p = np.stack([1 - score, score], axis=1).astype(np.float32)
+        rows = rows_of(np.log(p), np.zeros(200, np.int64))
+        found = [solve_sets(one, rows, Shown(2, "traffic"), 0)[""] for one in wanted]
+        certified += sum(one.valid for one in found)
+        false += any(one.valid and (one.thresholds[0] or 1.0) < one.coverage for one in found)
+    assert certified > 0.9 * worlds * len(wanted)
+    assert false <= binom.isf(0.001, worlds, delta / 6)
 
 
 def test_an_even_sample_where_labels_are_explored() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,14 +9,9 @@ import grpc
 import pytest
 
 from service.grpc.messages import SERVICE, message
+from tests.ports import free_port
 
 collect_ignore = ["peers"]  # programs of other environments
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def address(service: Any) -> str:

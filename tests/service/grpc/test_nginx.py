@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S
 
-from .conftest import address, free_port
+from .conftest import address
 
 CONFIGURATION = Path(__file__).parents[3] / "docker/nginx/grpc.conf"
 AROUND = """\

@@ -161,6 +161,7 @@ def test_a_key_for_another_model_infers_and_reads_nothing(
         ("ModelMetadata", {"name": "digits"}),
         ("ModelStatistics", {"name": "digits"}),
         ("RepositoryModelLoad", {"model_name": "digits"}),
+        ("RepositoryModelLoad", {"repository_name": "digits"}),  # as KServe's clients name it
     )
     for method, fields in asked:
         assert mine(method, **fields)
@@ -168,6 +169,15 @@ def test_a_key_for_another_model_infers_and_reads_nothing(
     for method in ("ModelStatistics", "RepositoryIndex"):  # of all models
         assert refused(lambda m=method: mine(m)).code() is grpc.StatusCode.PERMISSION_DENIED
     assert other("ServerMetadata").name
+    everywhere = dial(service, store.create("all", ["admin"])[1])
+    service.application._access.refresh()
+    for method in ("RepositoryModelLoad", "RepositoryModelUnload"):  # not the default model
+        error = refused(lambda m=method: everywhere(m))
+        assert (error.code(), error.details().split(".")[0]) == (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "The message names no model",
+        )
+    assert everywhere("ModelReady", name="digits").ready
 
 
 def test_a_deadline_is_honoured_and_a_request_given_up_is_not_run(
@@ -312,6 +322,19 @@ def test_health_follows_the_models(own: Callable[..., tuple[Any, Channel]]) -> N
     unknown = health_pb2.HealthCheckRequest(service="letters")
     assert refused(lambda: health.Check(unknown)).code() is grpc.StatusCode.NOT_FOUND
     assert next(health.Watch(unknown)).status == Serving.SERVICE_UNKNOWN
+
+
+@pytest.mark.parametrize("name", ["", "digits"])
+def test_a_delayed_stop_is_told_at_once_and_once(own: Callable[..., tuple[Any, Channel]], name: str) -> None:
+    service, channel = own()
+    health, asked = health_pb2_grpc.HealthStub(channel.channel), health_pb2.HealthCheckRequest(service=name)
+    watch = health.Watch(asked, wait_for_ready=True)
+    assert next(watch).status == Serving.SERVING
+    service.runtime.others.stopping = True
+    assert next(watch).status == Serving.NOT_SERVING
+    assert health.Check(asked).status == Serving.NOT_SERVING
+    service.close()
+    assert list(watch) == []
 
 
 def test_a_stop_answers_what_is_in_progress_and_ends_streams(

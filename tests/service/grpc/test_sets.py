@@ -15,8 +15,9 @@ from service.bulk import Options, score
 from service.settings import Settings
 from service.state.database import now_us
 from service.times import iso
+from tests.ports import free_port
 
-from .conftest import Channel, free_port
+from .conftest import Channel
 
 SET = {"coverage": 0.9, "per_class": False, "score": "aps"}
 DOCUMENT = {"id": "default", "bands": [{"action": "show"}], "set": SET, "explore": {"share": 1, "actions": ["show"]}}

@@ -39,11 +39,6 @@ def client(speaking: Any) -> Iterator[triton.InferenceServerClient]:
         yield connected
 
 
-@pytest.fixture(scope="module")
-def session(digits: Any) -> Session:
-    return Session(digits.bundle, provider="cpu", threads=1)
-
-
 def check(result: Any, digits: Any, session: Session, rows: slice) -> None:
     """Check that all four outputs are what the bundle says."""
     logits = session.run(digits.images[rows])
@@ -105,8 +100,9 @@ def test_rows_have_names_segments_and_amounts_and_take_feedback(speaking: Any, c
         ("[" * 100_000, "`references` must be the text of a JSON array"),
         ('["a"]', "references"),
         ('["a", "\\u0000"]', "/parameters/references/1"),
+        ('["a", "\\ud800"]', "`references` must be the text of a JSON array"),
     ],
-    ids=["no array", "numbers", "deep", "too few", "NUL"],
+    ids=["no array", "numbers", "deep", "too few", "NUL", "half a pair"],
 )
 def test_references_as_a_parameter_are_one_text_for_each_row(client: Any, digits: Any, given: str, says: str) -> None:
     with pytest.raises(InferenceServerException) as refused:

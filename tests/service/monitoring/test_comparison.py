@@ -52,11 +52,11 @@ def test_a_group_counts_up_to_its_first_sought_label() -> None:
     rows = Rows(
         group=np.array([1, 1, 1, 2, 2, 3]), propensity=np.array([0.5] * 5 + [np.nan]), sought=sought, labelled=sought
     )
-    which, groups = counted(rows, set(), 0.5)
+    which, groups, returned = counted(rows, set())
     assert which.tolist() == [0, 1, 3, 4]  # neither the third row of group 1 nor an unknown propensity
-    assert groups.tolist() == [1, 2]
-    assert counted(rows, {1}, 0.5)[0].tolist() == [3, 4]
-    assert len(counted(rows, set(), 0.6)[0]) == 0
+    assert (groups.tolist(), returned) == ([1, 2], 0)
+    which, _, returned = counted(rows, {1})
+    assert (which.tolist(), returned) == ([3, 4], 3)
 
 
 def test_the_better_arm_is_found_and_the_same_rows_change_no_decision_twice() -> None:
@@ -101,6 +101,32 @@ def test_equal_arms_on_groups_that_are_all_alike() -> None:
     assert wrong["each"] >= 10
 
 
+def test_where_groups_return_the_arm_that_is_named_is_better_on_the_rows_counted_so_far() -> None:
+    """A third of the groups have ten rows; the challenger is better for them, the active revision for the others.
+
+    Over all groups the arms are equal, so an arm is named because frequent groups come first.
+    """
+    rng, groups, named, wrong = np.random.default_rng(7), 1_500, 0, 0
+    for _ in range(20):
+        frequent = rng.random(groups) < 1 / 3
+        group = rng.permutation(np.repeat(np.arange(groups), np.where(frequent, 10, 1)))
+        gain = np.where(frequent[group], 0.4, -0.2)
+        positive = rng.random(len(group)) < 0.5 + gain / 2
+        found, seen = comparison(), set[int]()
+        for part in np.array_split(np.arange(len(group)), 10):
+            cut = {name: column[part] for name, column in columns(positive, group=group).items()}
+            both = np.full(len(part), 0.2), np.full(len(part), 0.9)
+            seen |= set(found.update(arms(*both, POLICY, **cut), seen=seen, through=int(part[-1]) + 1).tolist())
+        assert (found.rows, found.returned > 0.5 * found.scored) == (groups, True)
+        paired = found.paired["policy/cards"]
+        counted_so_far = np.sort(np.unique(group, return_index=True)[1])
+        if paired.better is not None and paired.decided_at is not None:
+            named += 1
+            so_far = gain[counted_so_far[counted_so_far <= paired.decided_at]].mean()
+            wrong += so_far <= 0 if paired.better == "challenger" else so_far >= 0
+    assert (named, wrong) == (20, 0)
+
+
 def test_labels_that_are_sought_for_some_give_the_difference_of_all() -> None:
     rng = np.random.default_rng(4)
     truth = 1.5 * rng.standard_normal(60_000)
@@ -114,6 +140,25 @@ def test_labels_that_are_sought_for_some_give_the_difference_of_all() -> None:
     low, high = found.paired["log_loss"].interval(floor=0.25)
     assert low < losses[1] - losses[0] < high < 0
     assert found.paired["log_loss"].means() == pytest.approx(losses, abs=0.01)
+
+
+def test_rows_that_are_sought_more_rarely_than_the_floor_help_nobody() -> None:
+    """The challenger is better where all labels are sought, and worse where a queue draws one in four."""
+    rng = np.random.default_rng(6)
+    truth = 1.5 * rng.standard_normal(60_000)
+    positive = rng.random(60_000) < expit(truth)
+    active, challenger = expit(truth), np.where(truth > 1, expit(truth), expit(truth - 2))
+    active = np.where(truth > 1, expit(truth - 1.5), active)
+    propensity = np.where(truth > 1, 1.0, 0.25)
+    sought = rng.random(60_000) < propensity
+    better = {}
+    for floor in (1.0, 0.25):
+        found = comparison(floor=floor)
+        given = columns(positive, propensity=propensity, sought=sought, labelled=sought, group=np.arange(60_000))
+        found.update(arms(active, challenger, **given), seen=set(), through=60_000)
+        better[floor] = found.paired["log_loss"].better
+        assert found.missing == (0 if floor < 1 else (truth <= 1).sum())
+    assert better == {1.0: None, 0.25: "active"}
 
 
 def test_missing_labels_are_said_and_help_nobody() -> None:
@@ -194,7 +239,7 @@ def test_costs_by_amount_without_amounts_count_errors() -> None:
     assert found.paired["policy/cards"].bound == 1.0
     assert found.paired["policy/cards"].means() == (0.5, 0.0)
     document = found.to_dict()
-    del document["amount_limit"], document["cut"]  # of an earlier version: it goes on as it was
+    del document["amount_limit"], document["cut"], document["returned"]  # of an earlier version: it goes on as it was
     assert (Comparison.from_dict(document).amount_limit, Comparison.from_dict(document).cut) == (0.0, 0)
 
 

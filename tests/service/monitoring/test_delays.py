@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import binom, lognorm
 
 from service.monitoring.delays import arrived, by_source
 
@@ -57,6 +58,36 @@ def test_labels_that_still_come_at_the_largest_age_suggest_nothing() -> None:
     (found,) = by_source(np.full(int(seen.sum()), "bank"), made, made + (slow[seen] * 1e6).astype(np.int64), now)
     assert found["mature_in"] is None
     assert found["oldest_s"] == pytest.approx(30 * DAY, rel=0.01)
+
+
+def test_a_suggestion_holds_with_confidence_and_one_old_prediction_decides_nothing() -> None:
+    rng, now, short = np.random.default_rng(5), int(500 * DAY * 1e6), 0
+    for _ in range(100):
+        age, delay = rng.uniform(0, 90, 400) * DAY, rng.exponential(5, 400) * DAY
+        seen = delay <= age
+        age, delay = np.append(age[seen], 400 * DAY), np.append(delay[seen], 380 * DAY)
+        made = (now - age * 1e6).astype(np.int64)
+        (found,) = by_source(np.full(len(made), "bank"), made, made + (delay * 1e6).astype(np.int64), now)
+        assert found["q95_s"] < 25 * DAY
+        assert found["oldest_s"] <= 90 * DAY
+        short += found["mature_in"] is not None and 1 - np.exp(-int(found["mature_in"][:-1]) / 5) < 0.99
+    assert short <= 12  # of 100, at about 5 %
+
+
+def test_a_suggestion_holds_where_traffic_grows() -> None:
+    """By 5 % a day: old predictions are few, so a label that takes long is worth many quick ones."""
+    rng, now, said, short = np.random.default_rng(6), int(500 * DAY * 1e6), 0, 0
+    for _ in range(100):
+        age = -np.log(1 - rng.random(10_000) * (1 - np.exp(-3))) / 0.05 * DAY
+        delay = rng.lognormal(0, 1.2, 10_000) * DAY
+        seen = delay <= age
+        made = (now - age[seen] * 1e6).astype(np.int64)
+        (found,) = by_source(np.full(len(made), "bank"), made, made + (delay[seen] * 1e6).astype(np.int64), now)
+        if found["mature_in"] is not None:
+            said += 1
+            short += lognorm.cdf(int(found["mature_in"][:-1]), 1.2) < 0.99
+    assert said > 90
+    assert short <= binom.ppf(0.999, 100, 0.05)
 
 
 def test_few_labels_say_nothing() -> None:

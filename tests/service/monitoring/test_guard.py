@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import update
 
 from candor import Client, ConflictError
 from candor.contract.monitoring import Monitoring
 from service.decisions.levels import level_of
 from service.monitoring.guard import FIRST_LOOK, LEVEL, breach
 from service.state.database import now_us
+from service.state.tables import activations
 
 from ..conftest import Digits, InThread
 
@@ -60,6 +62,7 @@ def service(request: pytest.FixtureRequest) -> InThread:
     start: Callable[..., InThread] = request.getfixturevalue("start")
     found = start(monitor_interval_s=1e6, **state)
     found.activate(put(found))
+    served_since(found, WINDOW_S)
     return found
 
 
@@ -76,6 +79,12 @@ def predict(service: InThread, images: Any, **fields: Any) -> None:
     answer = service.http.post("/predict?policy=plain", json=body)
     assert answer.status_code == 200, answer.text
     assert service.runtime.log.flush()
+
+
+def served_since(service: InThread, seconds: float) -> None:
+    """Let revisions so far have been activated so long ago."""
+    with service.runtime.database.begin() as connection:
+        connection.execute(update(activations).values(at=now_us() - int(seconds * 1e6)))
 
 
 def noise(rows: int) -> Any:
@@ -116,6 +125,16 @@ def test_a_guard_rolls_back_by_itself(service: InThread, digits: Digits) -> None
     assert (entry["detail"]["cause"], entry["detail"]["reason"]) == ("guard", found.reason)
     service.runtime.monitors.step()
     assert service.revisions()["active"] == "r2", "it rolls back once"
+
+
+def test_a_guard_compares_no_longer_than_the_previous_revision_was_active(service: InThread, digits: Digits) -> None:
+    predict(service, digits.images[:200])
+    revision = put(service, bands=[{"action": "accept", "when": {"min_probability": 0.52}}, {"action": "review"}])
+    served_since(service, 1e-3)
+    service.activate(revision, guard={"window": WINDOW_S})
+    predict(service, noise(250))
+    service.runtime.monitors.step()
+    assert service.revisions()["active"] == revision, "the decisions of a moment are no measure of an hour"
 
 
 def test_a_guard_passes_at_the_end_of_its_window_and_ends_with_another_move(service: InThread, digits: Digits) -> None:

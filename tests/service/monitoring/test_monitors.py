@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from sqlalchemy import select, update
+from structlog.testing import capture_logs
 
 from candor import Client
 from service.monitoring.thread import Monitors
 from service.state import audit
 from service.state.database import now_us
 from service.state.monitors import MonitorStore
-from service.state.partitions import DAY_US
 from service.state.tables import monitors, predictions
-from service.times import iso
+from service.times import DAY_US, iso
 from tests.waiting import WAIT, until
 
 from ..conftest import Digits, InThread
@@ -243,6 +243,11 @@ def test_a_stop_between_two_cohorts_changes_nothing(
     assert counted["calibration"].document["rows"] == 400
     assert [one.cohorts for one in counted.values()] == [2] * len(counted)
     assert again.step() is False
+    again.clock = lambda: now_us() - DAY_US  # the clock is set back to the right time
+    with capture_logs() as logs:
+        assert [again.step(), again.step()] == [False, False]
+    told = [(one["event"], one["until"]) for one in logs if "until" in one]
+    assert told == [("monitors wait, a clock was ahead", iso(max(one.through for one in store.of("digits"))))]
     assert {one.name: one.document["rows"] for one in store.of("digits")} == {
         name: one.document["rows"] for name, one in counted.items()
     }

@@ -27,9 +27,9 @@ EVERY_ROW = Threshold.at(0.0, -math.inf)
 DAY = 1000
 
 
-def too_many(worlds: int, level: float = LEVEL) -> int:
-    """Return how many false alarms a monitor of that level exceeds with a chance below 0.1 %."""
-    return int(binom.isf(0.001, worlds, level))
+def too_many(worlds: int) -> int:
+    """Return how many false alarms a monitor exceeds with a chance below 0.1 %."""
+    return int(binom.isf(0.001, worlds, LEVEL))
 
 
 def fired(

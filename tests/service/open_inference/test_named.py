@@ -16,8 +16,9 @@ import tritonclient.http as triton
 from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
+from tests.ports import free_port
 from tests.service import imported_models
-from tests.service.grpc.conftest import address, free_port
+from tests.service.grpc.conftest import address
 
 LENGTH = "inference-header-content-length"
 

@@ -356,6 +356,12 @@ class TestUnit:
         with pytest.raises(ForbiddenError):
             Principal("reader", frozenset({"predict", "feedback", "calibrate"}), None).require("approve")
 
+    @pytest.mark.parametrize(("model", "remedy"), [(None, "without --model"), ("birds", "create --model")])
+    def test_a_key_for_some_models_is_told_which_one_it_needs(self, model: str | None, remedy: str) -> None:
+        with pytest.raises(ForbiddenError) as refused:
+            Principal("shop", frozenset({"admin"}), "abc", models=frozenset({"digits"})).reach(model)
+        assert remedy in str(refused.value.remedy)
+
 
 def test_the_scope_is_checked_before_the_body_is_read(locked: Any, keys: dict[str, str]) -> None:
     junk = b'{"items": [' + b"0," * 10

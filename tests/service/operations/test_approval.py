@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -75,11 +74,6 @@ def test_a_policy_is_a_proposal_too(guarded: Any) -> None:
     guarded.rollback()
 
 
-@pytest.fixture
-def root(digits: Any, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(digits.root, tmp_path / "bundles"))
-
-
 def add_cold(root: Path, digits: Any) -> Path:
     """Add a bundle of the same model file: overconfident, with made-up rows and verdicts."""
     numbers = np.arange(200) % 10
@@ -103,6 +97,7 @@ def test_a_bundle_of_the_same_model_file_needs_a_reason_and_says_nothing_about_i
     assert (found["gate"], found["summary"], found["report"]) == ("not_run", None, {})
     refused = service.move("revisions/r2/activate", service.revisions()["epoch"])
     assert (refused.status_code, refused.json()["where"]) == (409, "/reason")
+    assert "candor activate --reason" in refused.json()["remedy"]
     assert "another bundle of the same model file" in refused.json()["detail"]
     assert service.revisions()["active"] == "r1"
 

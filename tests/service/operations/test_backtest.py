@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from sqlalchemy import func, select
+from sqlalchemy import select
 from typer.testing import CliRunner
 
 from bundle.split import FIT, roles
@@ -18,7 +18,7 @@ from service.decisions.rows import Rows, ScoredRows
 from service.operations import backtests
 from service.operations.backtests import _solved, _split
 from service.state.deciders import fitted_at
-from service.state.tables import exposures, predictions
+from service.state.tables import predictions
 
 COST = {"false_positive": 5, "false_negative": "1 + amount", "review": 1}
 MONEY = {
@@ -144,9 +144,7 @@ def tell(service: Any, client: Client, answer: Any, labels: Any) -> None:
 
 def kept(service: Any) -> tuple[Any, int]:
     """Return the revisions, and the number of recorded looks."""
-    with service.runtime.database.connect() as connection:
-        looks = connection.execute(select(func.count()).select_from(exposures)).scalar_one()
-    return service.revisions(), looks
+    return service.revisions(), service.looks()
 
 
 def test_what_cannot_be_replayed_is_refused(service: Any) -> None:
@@ -154,5 +152,7 @@ def test_what_cannot_be_replayed_is_refused(service: Any) -> None:
     assert service.http.post(url.format("nobody"), json={}).status_code == 404
     for body in ({"rows": 0}, {"rows": 10**9}, {"since": "x"}, {"document": {"bands": []}}, {"extra": 1}):
         assert service.http.post(url.format("mine"), json=body).status_code in (400, 422), body
+    unknown = service.http.post(url.format("mine"), json={"document": {**MONEY, "positive": "eleven"}})
+    assert unknown.json()["where"] == "/document/positive"
     backwards = {"document": MONEY, "since": "2026-01-02T00:00:00Z", "until": "2026-01-01T00:00:00Z"}
     assert service.http.post(url.format("mine"), json=backwards).json()["where"] == "/since"

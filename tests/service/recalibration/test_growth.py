@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 from sqlalchemy import func, select
 
-import bundle as bundles
-from bundle import Golden, InputSpec, LabelledLogits, Reference
-from calibrators import CALIBRATORS
+from bundle import LabelledLogits
 from service.state.tables import exposures
 
-from ..conftest import Digits, InThread, contents
-from ..payments import LABELS, linear, model_bytes
+from ..conftest import Digits, InThread
+from ..payments import LABELS, linear, write_payments
 
 POLICY = {
     "positive": "fraud",
@@ -42,17 +40,7 @@ def running(start: Callable[..., InThread], digits: Digits, tmp_path_factory: py
         values, labels = drawn(rng, n)
         parts.append(LabelledLogits(linear(values), labels))
     values, _ = drawn(rng, 4)
-    of_it = contents(
-        digits.bundle,
-        model="payments",
-        labels=LABELS,
-        input=InputSpec(kind="array", dtype="float32", shape=(2,)),
-        model_bytes=model_bytes(),
-        calibrator=CALIBRATORS["identity"]().fit(parts[0].logits, parts[0].labels),
-        reference=Reference(*parts),
-        golden=Golden(values, linear(values)),
-    )
-    bundles.write(root, of_it)
+    write_payments(root, digits, parts, values)
     return start(bundles=root, policies=None)
 
 

@@ -137,7 +137,9 @@ def test_a_calibrator_that_keeps_the_order_begins_nothing_and_another_does() -> 
     assert [(one.number, one.calibrator.name) for one in found] == [(1, "identity"), (2, "histogram")]
 
 
-@pytest.mark.parametrize(("changes", "reason"), [({"kept_since_us": 1}, "rows of that time are deleted"), ({}, "")])
+@pytest.mark.parametrize(
+    ("changes", "reason"), [({"kept_since_us": 1}, "rows of that time have been deleted"), ({}, "")]
+)
 def test_rows_that_retention_deletes_end_the_growth_and_not_the_certificate(
     changes: dict[str, int], reason: str
 ) -> None:

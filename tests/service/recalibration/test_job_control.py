@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -24,14 +24,6 @@ from service.state.monitors import ALARM
 from tests.waiting import PATIENCE_S, until
 
 from ..conftest import BIN, refit_processes
-
-
-@pytest.fixture(scope="module")
-def used(launch: Callable[..., Any], digits: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    service = launch(tmp_path_factory.mktemp("used"))
-    service.teach(digits.dimmed[:400], digits.labels[:400])
-    yield service
-    service.close()
 
 
 def started(service: Any) -> str:
@@ -221,10 +213,10 @@ def test_an_alarm_while_a_recalibration_runs_leaves_it_to_a_person(
     service.teach(digits.dimmed, digits.labels)
     keep = Execution._keep
 
-    def alarmed(execution: Execution, job: Any, *given: Any, **named: Any) -> Any:
+    def alarmed(execution: Execution, *given: Any, **named: Any) -> Any:
         with service.runtime.database.begin() as connection:
             audit.append(connection, model="digits", by="monitor", action=ALARM, subject="calibration")
-        return keep(execution, job, *given, **named)
+        return keep(execution, *given, **named)
 
     monkeypatch.setattr(Execution, "_keep", alarmed)
     done = service.recalibrate(mode="activate").json()

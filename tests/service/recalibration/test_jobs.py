@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +57,6 @@ def test_a_child_that_takes_too_long_is_stopped(taught: Any, digits: Any) -> Non
     assert "CANDOR_REFIT_TIMEOUT_S" in document["remedy"]
     assert service.predict(digits.images[:1])
     assert refit_processes() == []
-
-
-@pytest.fixture(scope="module")
-def used(launch: Callable[..., Any], digits: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One service with labels for all tests of this module that only run jobs."""
-    service = launch(tmp_path_factory.mktemp("used"))
-    service.teach(digits.dimmed[:400], digits.labels[:400])
-    yield service
-    service.close()
 
 
 @pytest.mark.usefixtures("refits_here")

@@ -88,6 +88,22 @@ def test_another_bundle_shows_the_same_reference_rows(
     assert looks(recalibrated(service)) == ("reference", 3)
 
 
+def test_sets_are_the_same_promise_under_any_positive_class(service: InThread, digits: Digits) -> None:
+    """Each put has seen the answer before it; a recalibration solves all sets before any answer, so none is chosen."""
+    bands, sets, looks_at = [{"action": "accept"}], {"coverage": 0.95, "per_class": False}, []
+    for positive in "456":
+        path = f"/v1/models/digits/policies/of-{positive}"
+        service.activate(service.http.put(path, json={"positive": positive, "bands": bands, "set": sets}).json()["id"])
+        looks_at.append(service.http.get(path).json()["sets"][""]["looks"])
+    assert looks_at == [1, 2, 3]
+    service.teach(digits.images[:ROWS], digits.labels[:ROWS])
+    policies = recalibrated(service)["policies"]
+    found = [policies[f"of-{positive}"]["sets"][""] for positive in "456"]
+    assert [(one["basis"], one["looks"], one["valid"]) for one in found] == [("traffic", n, True) for n in (1, 2, 3)]
+    again = recalibrated(service)["policies"]["of-6"]["sets"][""]
+    assert (again["basis"], again["looks"]) == ("traffic", 6)
+
+
 def test_each_look_at_reference_rows_draws_anew(service: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
     solve, seeds = proposals.solve_on_reference, []
 

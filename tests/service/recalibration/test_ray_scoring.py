@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import numpy as np
 import orjson
 import pytest
 
 from service.recalibration.task import RefitRequest, RefitTask
+from tests.array_files import npz
 from tests.conftest import ROOT
 from tests.ray_cluster import Cluster, ended, two_nodes
 from tests.service.conftest import Digits, InThread
@@ -34,11 +33,9 @@ def tasks(start: Callable[..., InThread], digits: Digits, tmp_path: Path) -> lis
     service.predict(digits.dimmed[300:500], policy="auto-read")
     assert service.runtime.log.flush()
     put_new_bundle_into_service(service, digits)
-    stream = io.BytesIO()
-    np.savez(stream, inputs=digits.dimmed, label=digits.labels)
     made = service.http.post(
         "/v1/models/digits/labelled-sets",
-        content=stream.getvalue(),
+        content=npz(inputs=digits.dimmed, label=digits.labels),
         headers={"content-type": "application/x-npz"},
     )
     assert made.status_code == 201, made.text

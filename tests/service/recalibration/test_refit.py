@@ -171,7 +171,10 @@ def run(
         return {
             "attempt": 1,
             "ordinal": ordinal,
-            "looks": {key: {"number": number, "ordinal": ordinal, "spent": spent} for key, number in counted.items()},
+            "looks": {
+                key: {"number": number, "ordinal": ordinal, "spent": spent, "fresh": number == 1}
+                for key, number in counted.items()
+            },
         }
 
     return refit(task, revision, bundle, WindowRows(rows, pending=3, pairs=pairs), seed=1, at=NOW, show=show)

@@ -14,7 +14,7 @@ from candor import Client
 from service.cli import app
 from service.state import traffic
 from service.state.database import now_us
-from service.state.tables import daily_rows, exposures, predictions
+from service.state.tables import daily_rows, predictions
 
 pytestmark = pytest.mark.usefixtures("refits_here")
 URL = "/v1/models/digits/policies/queue"
@@ -38,11 +38,6 @@ def lay_on_days(service: Any, days: dict[int, int]) -> None:
     service.runtime.models.traffic._counted.clear()
 
 
-def looks(service: Any) -> int:
-    with service.runtime.database.connect() as connection:
-        return len(connection.execute(select(exposures)).all())
-
-
 def held(solved: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = solved["bands"][0]["certificate"]
     return found
@@ -50,11 +45,11 @@ def held(solved: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_service_measures_what_a_day_is(on_both: Any, digits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     service = on_both
-    used = looks(service)
+    used = service.looks()
     refused = service.http.put(URL, json=POLICY)
     assert (refused.status_code, refused.json()["where"]) == (422, "/rows_per_day")
     assert "no whole day (UTC) of traffic" in refused.text
-    assert looks(service) == used
+    assert service.looks() == used
     given = service.http.put(URL, json={**POLICY, "rows_per_day": 150})
     assert (given.status_code, held(given.json()["policy"])["at_most"]) == (201, 0.4)
 
@@ -95,9 +90,9 @@ def test_a_service_measures_what_a_day_is(on_both: Any, digits: Any, monkeypatch
     assert warning in done.stdout, done.output
 
     # A change beside the promise measures nothing and uses no look.
-    used = looks(service)
+    used = service.looks()
     edited = service.http.put(URL, json={**POLICY, "on_invalid": "review_all"})
-    assert (held(edited.json()["policy"]), looks(service)) == (certificate, used)
+    assert (held(edited.json()["policy"]), service.looks()) == (certificate, used)
 
     recalibrated = service.recalibrate(mode="propose", calibrator="unchanged").json()
     after = recalibrated["policies"]["queue"]["certified"]["review"]
@@ -144,11 +139,11 @@ def test_a_recalibration_on_days_that_exploration_alone_fills_is_refused(service
     assert put.status_code == 201, put.text
     service.activate(put.json()["id"])
     lay_on_days(service, {3: 20, 2: 100, 1: 200})
-    used = looks(service)
+    used = service.looks()
     refused = service.recalibrate(mode="propose", calibrator="unchanged")
     assert refused.status_code == 422, refused.text
     assert "flags 30.0% of the rows, 60 of 200 per day under policy 'queue'" in refused.text
-    assert looks(service) == used
+    assert service.looks() == used
 
 
 def test_commands_without_a_service_need_the_rows_of_a_day(digits: Any, tmp_path: Path) -> None:

@@ -123,6 +123,7 @@ def test_pages_by_a_time_follow_one_another(reviewing: Any, waiting: list[str]) 
         ("{case}/label", {"label": "7", "lease": 99}, 409, "case-state"),
         ("{case}/label", {}, 422, "input"),
         ("{case}/skip", {"reason": ""}, 422, "input"),
+        ("{case}/skip", {"reason": "   "}, 422, "input"),
         ("{case}/skip", {"reason": "x" * 501}, 422, "input"),
         ("{case}/release", {}, 409, "case-state"),
         ("{case}/assign", {"to": "x\x00"}, 422, "input"),
@@ -197,7 +198,7 @@ def test_a_case_of_a_table_shows_its_columns(start: Callable[..., Any], tmp_path
     path = f"/v1/models/payments/revisions/{put.json()['id']}/activate"
     epoch = service.http.get("/v1/models/payments/revisions").headers["etag"]
     assert service.http.post(path, json={"reason": "a test"}, headers={"if-match": epoch}).status_code == 200
-    row = {column["name"]: (column["categories"] or [12.5])[0] for column in model["column_types"]}
+    row = {column["name"]: (column["categories"] or [524.2])[0] for column in model["column_types"]}
     answer = service.http.post("/v1/models/payments/predict", json={"inputs": [row]})
     assert answer.status_code == 200, answer.text
     assert service.runtime.log.flush()

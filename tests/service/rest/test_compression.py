@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import io
 import json
 import socket
 import zlib
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import BodyTooLargeError, CandorError, UnsupportedEncodingError
 from service.rest import compression
+from tests.array_files import npy
 from tests.memory import most_traced
 from tests.waiting import PATIENCE_S
 
@@ -30,12 +29,6 @@ WAYS = [
     ("deflate", lambda body: zlib.compress(body, wbits=-15)),
     ("identity", bytes),
 ]
-
-
-def npy(array: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
 
 
 class TestCodec:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import io
 import json
 import re
 import socket
@@ -20,6 +19,7 @@ from service.rest.connections import Connection, Cycle
 from service.rest.direct import Direct
 from service.rest.paths import Target
 from service.state.keys import KeyStore
+from tests.array_files import npy
 from tests.waiting import PATIENCE_S, until
 
 PREDICT, INFER = "/v1/models/digits/predict", "/v2/models/digits/infer"
@@ -27,12 +27,6 @@ INSTANCES = "/v1/models/digits:predict"
 IMAGES = (np.arange(3 * 64, dtype=np.uint8) % 17).reshape(3, 8, 8, 1)
 JSON, NPY = "application/json", "application/x-npy"
 _VARYING = ((rb"[0-7][0-9A-HJKMNP-TV-Z]{25}", b"ID"), (rb"\r\ndate: [^\r]*", b"\r\ndate: now"))
-
-
-def npy(array: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
 
 
 def tensors(images: np.ndarray, **more: Any) -> bytes:

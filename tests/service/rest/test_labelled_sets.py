@@ -22,6 +22,7 @@ from candor import AsyncClient, Client
 from service.cli import app
 from service.inference.session import Session
 from service.state.keys import KeyStore
+from tests.array_files import npz
 from tests.waiting import WAIT, until
 
 NPZ = "application/x-npz"
@@ -32,12 +33,6 @@ SETS = "/v1/models/digits/labelled-sets"
 K = 10
 # Without a process for each file and each recalibration, where the process is not what is tested.
 here = pytest.mark.usefixtures("checks_here", "refits_here")
-
-
-def npz(**arrays: Any) -> bytes:
-    stream = io.BytesIO()
-    np.savez(stream, **arrays)
-    return stream.getvalue()
 
 
 def upload(service: Any, body: bytes | str, kind: str = NPZ, **options: Any) -> httpx.Response:
@@ -322,6 +317,7 @@ def rows_with(row: int, value: float) -> npt.NDArray[np.float32]:
         (f"{HEADER}\n1,0,1,2,3,4,5,6,7,8,\n", CSV, 422, "input-type", "line 2, column 9"),
         ("label,0\n1,2\n", CSV, 422, "input-value", "1"),
         (f"{LINE}\n{LINE[:-1]}", NDJSON, 400, "malformed-body", f"line 2, column {len(LINE)}"),
+        (LINE.replace("}", ', "label": "2"}'), NDJSON, 400, "malformed-body", "line 1"),
         (f"{LINE}\n" + LINE.replace("9]", "true]"), NDJSON, 422, "input-type", "line 2, field logits"),
         (f"{LINE}\n" + LINE.replace("}", ', "group": "a"}'), NDJSON, 422, "input-value", "line 2, field group"),
         (LINE.replace("}", ', "labelled_at": "2999-01-01T00:00:00Z"}'), NDJSON, 422, "input-value", None),
@@ -438,12 +434,8 @@ def test_an_uploader_has_so_much_room(start: Any) -> None:
     assert made(upload(service, bodies[0]), 200)["id"] == first["id"]  # takes no more room
     refused(upload(service, bodies[2]), 409, "labelled-set-state")
     assert service.http.delete(f"{SETS}/{first['id']}").status_code == 200
-    assert (
-        "of 'local'"
-        in refused(upload(service, npz(label=np.array(["1"] * 9), logits=np.ones((9, K)))), 409, "labelled-set-state")[
-            "detail"
-        ]
-    )
+    larger = upload(service, npz(label=np.array(["1"] * 9), logits=np.ones((9, K))))
+    assert "'local' has reached the limit" in refused(larger, 409, "labelled-set-state")["detail"]
     made(upload(service, bodies[2]))
     assert left_in(service) == []
 

@@ -31,7 +31,7 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing_and_is_no_failure(ser
 
     headers = {"content-type": NPZ if goes_to_disk else "text/csv", "content-length": str(4 << 20)}
     with pytest.raises(ConnectionAbortedError):
-        httpx.post(f"{service.url}{path}", content=half_a_body(), headers=headers)
+        httpx.post(f"{service.url}{path}", content=half_a_body(), headers=headers, timeout=PATIENCE_S)
     assert arrived.is_set()
     until(lambda: service.metric("candor_http_requests_total", status="499"))
     assert service.metric("candor_http_requests_total", status="500") == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import io
 import json
 import threading
 import zlib
@@ -18,6 +17,7 @@ from bundle.images import encode_png
 from service.errors import OverloadedError
 from service.operations.decoding import Decoders
 from service.operations.predicting import LARGE
+from tests.array_files import npy
 
 V1, V2 = "/v1/models/digits/predict", "/v2/models/digits/infer"
 
@@ -41,12 +41,6 @@ def large_png() -> bytes:
     comment = b"tEXtComment\0" + b"x" * LARGE
     chunk = (len(comment) - 4).to_bytes(4) + comment + zlib.crc32(comment).to_bytes(4)
     return png[:33] + chunk + png[33:]
-
-
-def npy(array: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
 
 
 def in_tensors(data: bytes) -> tuple[bytes, dict[str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import struct
 from contextlib import suppress
@@ -22,6 +21,7 @@ from service.errors import CandorError, InputShapeError, InputTypeError, InputVa
 from service.inference.encoded import decode_images
 from service.inference.inputs import Encoder, conform
 from service.rest.payloads import FORM_TYPE, IMAGE_TYPES, NPY_TYPES, TEXT_TYPE, Payload, parse
+from tests.array_files import npy
 from tests.memory import most_traced
 
 SPECS = [
@@ -37,12 +37,6 @@ ENCODERS: dict[str, Encoder | None] = {
 PIXELS = 64
 FORM = "multipart/form-data; boundary=b"
 PNG = encode_png(np.zeros((2, 2, 1), np.uint8))
-
-
-def npy(array: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
 
 
 def read(body: bytes, content_type: str | None, spec: InputSpec, encoder: Encoder | None = None) -> Payload:
@@ -115,7 +109,21 @@ HEADER = st.text(st.sampled_from("{}()[]',:0123456789-.TFalsrue'descr|<>ufi \\\n
     "{{'descr': {!r}, 'fortran_order': {}, 'shape': {}, }}".format,
     st.sampled_from(["|u1", "<f4", ">i8", "|O", "<U4", "f4,f4", "<M8[s]", "|V0", "V", "<f16", "", "?", "<c8"]),
     st.sampled_from(["True", "False", "0", "None"]),
-    st.sampled_from(["()", "(0,)", "(1, 3)", "(2, 2, 1)", "(-1, 3)", "(-1, -3)", "(10**9,)", "(1e3,)", "(True,)", "3"])
+    st.sampled_from(
+        [
+            "()",
+            "(0,)",
+            "(1, 3)",
+            "(2, 2, 1)",
+            f"(0, {2**70})",
+            "(-1, 3)",
+            "(-1, -3)",
+            "(10**9,)",
+            "(1e3,)",
+            "(True,)",
+            "3",
+        ]
+    )
     | st.lists(st.integers(-2, 4), max_size=40).map(lambda sides: str(tuple(sides))),
 )
 

@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
 from typer.testing import CliRunner
 
 from service.cli import app
-from service.state.tables import exposures
 from tests.service.conftest import InThread
 
 PATH = "/v1/models/digits/policies/seven"
@@ -73,11 +71,6 @@ def test_a_file_is_put_by_the_command_and_named_when_it_cannot_be_used(shared: A
     assert "seven.yaml" in done.stderr
 
 
-def looks(service: Any) -> int:
-    with service.runtime.database.connect() as connection:
-        return len(connection.execute(select(exposures)).all())
-
-
 def put(service: InThread, document: dict[str, Any]) -> dict[str, Any]:
     answer = service.http.put("/v1/models/digits/policies/modest", json=document)
     assert answer.status_code == 201, answer.text
@@ -90,10 +83,10 @@ def test_a_promise_that_a_put_leaves_as_it_is_costs_no_look(service: InThread) -
     bands: list[dict[str, Any]] = [{"action": "accept", "when": {"min_precision": 0.3}}, {"action": "review"}]
     before = put(service, {"positive": "top", "bands": bands})
     assert before["bands"][0]["certificate"]["valid"], before["bands"][0]["certificate"]["reason"]
-    used = looks(service)
+    used = service.looks()
     after = put(service, {"positive": "top", "bands": bands, "on_invalid": "review_all"})
-    assert (after["bands"], after["version"], looks(service)) == (before["bands"], before["version"] + 1, used)
+    assert (after["bands"], after["version"], service.looks()) == (before["bands"], before["version"] + 1, used)
     bands[0]["when"]["min_precision"] = 0.29
     other = put(service, {"positive": "top", "bands": bands})
     seen = before["bands"][0]["certificate"]["looks"]
-    assert (other["bands"][0]["certificate"]["looks"], looks(service)) == (seen + 1, used + 1)
+    assert (other["bands"][0]["certificate"]["looks"], service.looks()) == (seen + 1, used + 1)

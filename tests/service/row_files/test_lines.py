@@ -57,6 +57,7 @@ def test_lines_are_counted_as_an_editor_does() -> None:
         (b'{"label": "7"}\n{"label": 8,}\n', NDJSON_TYPE, MalformedBodyError, "line 2, column 12"),
         (b'{"label": "7"}\n{"label": NaN}', NDJSON_TYPE, MalformedBodyError, "line 2, column 11"),
         (b'\n{"label": "\xff"}', NDJSON_TYPE, MalformedBodyError, "line 2, column 1"),
+        (b'{"label": "7"}\n{"label" : "7", "label": "8"}', NDJSON_TYPE, MalformedBodyError, "line 2"),
         (b"[" * 100_000, NDJSON_TYPE, MalformedBodyError, None),
         (b"\n[7]\n", NDJSON_TYPE, InputTypeError, "line 2"),
         (b"", NDJSON_TYPE, InputValueError, "line 1"),

@@ -22,6 +22,7 @@ from service.errors import (
     MalformedBodyError,
 )
 from service.row_files.npz_rows import read_npz
+from tests.array_files import npy
 from tests.memory import most_traced
 
 
@@ -61,12 +62,6 @@ def packed(*members: tuple[str, bytes]) -> bytes:
         warnings.simplefilter("ignore")  # of names that are there twice
         for name, content in members:
             archive.writestr(name, content)
-    return stream.getvalue()
-
-
-def npy(array: object) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, np.asarray(array))
     return stream.getvalue()
 
 

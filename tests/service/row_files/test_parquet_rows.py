@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from arro3.core import Array, Table
+from arro3.core import Array, DataType, Table
 from arro3.io import write_parquet
 
 from service.errors import MalformedBodyError
@@ -30,6 +30,17 @@ def test_a_damaged_file_is_told_by_the_error_alone(tmp_path: Path, capfd: pytest
     assert len(errors) > 20
     assert [type(error.__cause__).__name__ for error in errors].count("PanicException") > 5
     assert capfd.readouterr() == ("", "")
+
+
+def test_times_of_a_day_and_durations_are_no_reason_to_fail(tmp_path: Path) -> None:
+    path, ones = tmp_path / "rows.parquet", Array([1, 1], type=DataType.int64())
+    columns = {"clock": ones.cast(DataType.time64("us")), "span": ones.cast(DataType.duration("us"))}
+    write_parquet(Table.from_pydict(columns), path)
+    (batch,) = read_parquet_rows(path)
+    assert {name: type(values[0]).__name__ for name, values in batch.columns.items()} == {
+        "clock": "time",
+        "span": "timedelta",
+    }
 
 
 def test_a_file_is_read_where_standard_error_is_closed(tmp_path: Path) -> None:

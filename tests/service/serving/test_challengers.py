@@ -20,10 +20,10 @@ from candor import ApiError, Client
 from service.serving import challengers
 from service.state import audit
 from service.state.database import now_us
-from service.state.partitions import DAY_US
 from service.state.prediction_rows import CHALLENGERS, in_sample
 from service.state.retention import prune
 from service.state.tables import challenger_scores, compared_groups
+from service.times import DAY_US
 from tests.importing.graphs import model, value
 
 from ..conftest import Digits, InThread, contents
@@ -295,7 +295,7 @@ def test_a_challenger_whose_bundle_is_damaged_is_refused_or_has_a_problem(
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])
     with Client(service.url) as client:
-        with pytest.raises(ApiError, match=r"refused|damaged"):
+        with pytest.raises(ApiError, match="cannot be used"):
             client.put_challenger("double", bundle=version)
         assert client.challengers().items == ()
         file.write_bytes(whole)
@@ -306,7 +306,7 @@ def test_a_challenger_whose_bundle_is_damaged_is_refused_or_has_a_problem(
     again.runtime.models.follow()
     (found,) = again.http.get("/v1/models/digits/challengers").json()["items"]
     assert found["scoring"] == "none"
-    assert "refused" in found["problem"]
+    assert "cannot be used" in found["problem"]
     assert len(again.predict(digits.images[:3])) == 3
     assert again.http.get("/readyz").status_code == 200
 
@@ -568,6 +568,9 @@ def test_what_cannot_challenge_is_refused(beside: Callable[..., InThread], digit
         answer = http.put(f"{path}/mine", json=body)
         assert answer.status_code == status, answer.text
         assert {"title", "status"} <= answer.json().keys()
+    neither = http.put(f"{path}/mine", json={}).json()
+    assert neither["detail"].endswith("or the version of its bundle (`bundle`).")
+    assert neither["remedy"] == 'Send {"revision": "r8"} or {"bundle": 2}.'
     for name in ("%20", "a" * 65, ".hidden", "a%0A"):
         assert http.put(f"{path}/{name}", json={"revision": other}).status_code in (404, 422), name
     assert http.get(f"{path}/nobody").json()["type"] == "/errors/unknown-challenger"
@@ -592,6 +595,7 @@ def test_a_service_that_logs_nothing_has_no_challengers(beside: Callable[..., In
 
 def test_the_terminal_adds_lists_and_removes(service: InThread, spawn: Any) -> None:
     other = propose_temperature(service.runtime.revisions, 2.0)
+    assert "candor challenger add" in spawn.run("challenger", "list", url=service.url).stdout  # none yet
     added = spawn.run("challenger", "add", "mine", "--revision", other, url=service.url)
     assert (added.returncode, added.stderr) == (0, "")
     assert "on logged scores" in added.stdout

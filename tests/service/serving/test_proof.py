@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import threading
@@ -91,11 +90,6 @@ def _model(nodes: list[Any], **constants: Any) -> bytes:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     onnx.checker.check_model(model)
     return bytes(model.SerializeToString())
-
-
-@pytest.fixture
-def root(digits: Any, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(digits.root, tmp_path / "bundles"))
 
 
 def test_nothing_waits_for_a_model_that_never_ends(start: Any, digits: Any, root: Path) -> None:

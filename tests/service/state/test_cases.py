@@ -14,18 +14,18 @@ from sqlalchemy import event, func, select, update
 from candor.contract.policies import Review
 from service.errors import CaseStateError, StateUnavailableError, UnknownCaseError
 from service.ids import new_ids
-from service.state import prediction_rows
+from service.state import audit, prediction_rows
 from service.state.cases import CaseStore
 from service.state.database import Database, now_us
 from service.state.deletion import Deleted
 from service.state.erasure import Subject, erase
 from service.state.feedback import FeedbackItem, FeedbackStore
-from service.state.partitions import DAY_US
 from service.state.prediction_rows import RowWriter
 from service.state.predictions import PredictionLog
 from service.state.retention import count_older, prune
 from service.state.reviewed import Reviewed, Undecided, select_reviews
 from service.state.tables import cases, predictions
+from service.times import DAY_US
 
 from .conftest import batch, prediction_id
 
@@ -125,7 +125,7 @@ def test_a_claim_expires_and_the_case_goes_to_the_next(queue: CaseStore, databas
     with pytest.raises(CaseStateError, match="bob has case"):
         label(database, queue, id_, "ann")
     assert label(database, queue, id_, "bob") == "stored"
-    with pytest.raises(CaseStateError, match="labelled by bob") as refused:
+    with pytest.raises(CaseStateError, match="already labelled cat, by bob") as refused:
         queue.claim(MODEL, id_, "ann", lease_us=LEASE_US)
     assert "Only the person who ended a case can" in (refused.value.remedy or "")
     done = queue.get(MODEL, id_)
@@ -235,16 +235,20 @@ def test_claims_of_a_policy_and_claimed_cases_have_an_index(
         assert any(index in plan for plan in plans), plans
 
 
-def test_an_assigned_case_comes_first_to_its_person_and_to_no_other(queue: CaseStore, logged: Write) -> None:
+def test_an_assigned_case_comes_first_to_its_person_and_to_no_other(
+    queue: CaseStore, database: Database, logged: Write
+) -> None:
     ids = reviewed(logged, [0.9, 0.2])
-    queue.assign(MODEL, ids[1], "bob")
+    queue.assign(MODEL, ids[1], "bob", by="ann")
     assert claim(queue, "ann", 5) == [ids[0]]
     with pytest.raises(CaseStateError, match="assigned to bob"):
         queue.claim(MODEL, ids[1], "ann", lease_us=LEASE_US)
     assert claim(queue, "bob", 5) == [ids[1]]
     queue.release(MODEL, ids[1], "bob")
-    queue.assign(MODEL, ids[1], None)
+    queue.assign(MODEL, ids[1], None, by="bob")
     assert claim(queue, "ann", 5) == [ids[1]]
+    entries = [(one.by, one.action, one.subject, one.detail) for one in audit.read(database, MODEL)]
+    assert entries == [("bob", "assign", ids[1], {"to": None}), ("ann", "assign", ids[1], {"to": "bob"})]
 
 
 def test_feedback_from_elsewhere_closes_a_case_also_by_reference(

@@ -26,10 +26,10 @@ def test_a_set_that_is_being_stored_takes_room_already(database: Database) -> No
         store = LabelledSetStore(database, **limits)
         by = str(limits)
         store.check_room(by, 100)
-        add = partial(store.add, model_digest="9f2c" * 16, bytes=100, represents=None, content=CONTENT, by=by)
+        add = partial(store.add, model_digest="9f2c" * 16, size=100, represents=None, content=CONTENT, by=by)
 
         def meanwhile(name: str, first: int, rows: int) -> bytes:
-            with pytest.raises(LabelledSetStateError, match="as many labelled sets"):
+            with pytest.raises(LabelledSetStateError, match="limit of stored labelled sets"):
                 add("dogs", sha256=by + "2", read=row)  # noqa: B023
             return row(name, first, rows)
 

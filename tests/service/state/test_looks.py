@@ -10,10 +10,11 @@ import pytest
 from scipy.stats import binom
 from sqlalchemy import select
 
+from service.decisions.policy import parse_policy
 from service.decisions.sequence import choose_in_band, walk
 from service.state import audit
 from service.state.database import Database
-from service.state.looks import record_look
+from service.state.looks import SETS, record_look, scopes_of
 from service.state.tables import exposures
 
 from .test_revisions import together
@@ -73,6 +74,12 @@ def test_each_kind_of_rows_has_its_own_count(database: Database) -> None:
     for look in (1, 2):
         for kind in kinds:
             assert record_look(database, *kind, earliest_row_us=0, at=look).number == look  # type: ignore[arg-type]
+
+
+def test_a_set_is_looked_at_beside_the_positive_class() -> None:
+    document = {"id": "p", "positive": "cat", "bands": [{"action": "review"}]}
+    assert scopes_of(parse_policy(document)) == ("cat",)
+    assert scopes_of(parse_policy(document | {"set": {"coverage": 0.9}})) == ("cat", SETS)
 
 
 @pytest.mark.parametrize("basis", ["traffic", "uploaded"])

@@ -13,18 +13,18 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import Script, ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, insert, text
 
 from service.state import migrating, migrations
 from service.state.database import Database
 from service.state.feedback import FeedbackItem, FeedbackStore
 from service.state.jobs import JobStore
 from service.state.labelled import load_labelled_rows
-from service.state.looks import record_look
+from service.state.looks import SETS, record_look
 from service.state.partitions import PARTITIONED, cover, parts_of
 from service.state.predictions import PredictionLog
 from service.state.revisions import RevisionStore
-from service.state.tables import metadata
+from service.state.tables import metadata, revisions
 from service.state.unlabelled import load_unlabelled_rows
 from service.state.window import Window
 
@@ -147,6 +147,25 @@ def test_a_database_of_the_first_schema_keeps_its_looks_versions_and_jobs(
     assert [found.starts for found in JobStore(database).unfinished()] == [0]
     item = FeedbackItem(None, "tx-1", "cat")
     assert FeedbackStore(database).add("pets", [item], by="till").stored == 1
+    database.close()
+
+
+def test_looks_at_sets_of_any_class_count_after_the_update(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = open_at(empty_url, "0035", monkeypatch)
+    policies: dict[str, Any] = {
+        "with": {"policy": {"positive": "cat", "set": {"coverage": 0.9}}},
+        "without": {"policy": {"positive": "dog"}},
+    }
+    with old.begin() as connection:
+        made = {"bundle_id": "b", "bundle_version": 1, "model_digest": "d", "calibrator": {}, "policies": policies}
+        end = {"cause": "policy", "by": "ops", "gate": "not_run", "created_at": 1, "report": {}}
+        connection.execute(insert(revisions).values(model="pets", number=1, **made, **end))
+    for scope in ("cat", "cat", "dog"):
+        record_look(old, "pets", "d", "certify", "traffic", scope, earliest_row_us=1, at=5, groups=np.arange(3))
+    old.close()
+    database = Database.open(empty_url)
+    look = record_look(database, "pets", "d", "certify", "traffic", SETS, earliest_row_us=9, at=9, groups=np.arange(1))
+    assert (look.number, look.spent) == (3, 3)
     database.close()
 
 

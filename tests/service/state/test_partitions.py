@@ -16,10 +16,11 @@ from service.state import partitions
 from service.state.database import Database, now_us
 from service.state.deletion import Deleted
 from service.state.feedback import FeedbackItem, FeedbackStore
-from service.state.partitions import DAY_US, cover, parts_of
+from service.state.partitions import cover, parts_of
 from service.state.predictions import PredictionLog
 from service.state.retention import Retention, prune
 from service.state.tables import feedback, inputs, predictions
+from service.times import DAY_US
 
 from .conftest import batch, drop_tables
 from .test_migrations import open_at

@@ -269,6 +269,8 @@ def test_close_is_final_and_may_be_repeated(log: PredictionLog, ids: Callable[[i
     assert not log.append(batch(ids(2)))
     assert log.dropped == 2
     assert log.flush()
+    with pytest.raises(StateUnavailableError, match="stopped"):
+        log.promise(batch(ids(1))).result(0)
 
 
 def test_a_promise_is_kept_when_the_rows_are_there(database: Database, ids: Callable[[int], list[str]]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -70,6 +72,19 @@ def test_a_write_that_gets_no_turn_says_so(both: list[Database], monkeypatch: py
     with both[0].begin(), pytest.raises(StateUnavailableError, match="takes too long"), both[1].begin():
         pass
     with both[1].begin():
+        pass
+
+
+def test_a_lock_that_fails_takes_nobodys_turn(both: list[Database], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: ByteLock) -> bool:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ByteLock, "take", fail)
+        with pytest.raises(StateUnavailableError, match="cannot be locked") as refused, both[0].begin():
+            pass
+    assert refused.value.found == "No locks available"
+    with both[0].begin():
         pass
 
 

@@ -88,6 +88,7 @@ def test_a_large_day_is_counted_beside_and_once_for_all(
 ) -> None:
     """No request walks through it, and no promise rests on a smaller day meanwhile."""
     monkeypatch.setattr(traffic, "MOST_PER_DAY", 4)
+    monkeypatch.setattr(traffic, "_AT_ONCE_US", HOUR // 2)
     numbers = iter(range(100))
 
     def log(rows: int, at: int) -> None:

@@ -15,10 +15,11 @@ from service.state.database import Database, now_us
 from service.state.feedback import FeedbackItem, FeedbackStore
 from service.state.label_times import label_times
 from service.state.labelled import LabelledRows, load_labelled_rows
-from service.state.partitions import DAY_US, cover, parts_of
+from service.state.partitions import cover, parts_of
 from service.state.predictions import PredictionLog
 from service.state.unlabelled import count_labelled, load_unlabelled_rows
 from service.state.window import Window
+from service.times import DAY_US
 
 from .conftest import DIGEST, LABELS, batch
 from .test_plans import statements

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 from collections import defaultdict
 from pathlib import Path
@@ -16,7 +15,8 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.waiting import until
+from tests.ports import free_port
+from tests.waiting import PATIENCE_S, until
 
 from .test_label_counts import bin_of
 
@@ -36,8 +36,7 @@ def test_the_reliability_query_gives_the_curve(service: Any, digits: Any, tmp_pa
     revision = service.http.put("/v1/models/digits/policies/explored", json=document).json()["id"]
     service.activate(revision)
     service.predict(digits.images[:1], policy="explored")  # the revision's series begin at 0 labels
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     job = {"job_name": "candor", "static_configs": [{"targets": [service.url.removeprefix("http://")]}]}
     configuration = {"global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"}, "scrape_configs": [job]}
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(configuration))
@@ -53,7 +52,7 @@ def test_the_reliability_query_gives_the_curve(service: Any, digits: Any, tmp_pa
 def check(url: str, service: Any, digits: Any, revision: str) -> None:
     def query(text: str) -> dict[str, float]:
         try:
-            answer = httpx.get(f"{url}/api/v1/query", params={"query": text})
+            answer = httpx.get(f"{url}/api/v1/query", params={"query": text}, timeout=PATIENCE_S)
         except httpx.TransportError:  # it is starting
             return {}
         found = answer.json()["data"]["result"] if answer.status_code == 200 else []  # 503 until its storage is ready

@@ -10,7 +10,7 @@ import httpx
 
 from service.state.database import Database
 from service.state.keys import KeyStore
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 from ..conftest import Process, Spawn
 from .test_workers import WORKERS, children, leader
@@ -18,7 +18,7 @@ from .test_workers import WORKERS, children, leader
 
 def log_in(service: Process, key: str) -> str:
     """Return a session's cookie."""
-    with httpx.Client(base_url=service.url) as browser:
+    with httpx.Client(base_url=service.url, timeout=PATIENCE_S) as browser:
         token = re.search(r'name="token" value="(\w+)"', browser.get("/dashboard/login").text)
         assert token
         form = {"key": key, "token": token[1], "next": "/dashboard"}
@@ -29,7 +29,7 @@ def log_in(service: Process, key: str) -> str:
 
 def visit(service: Process, cookie: str) -> int:
     """Return the status of the front page, over a connection of its own, which any worker may get."""
-    return httpx.get(f"{service.url}/dashboard", headers={"cookie": cookie}).status_code
+    return httpx.get(f"{service.url}/dashboard", headers={"cookie": cookie}, timeout=PATIENCE_S).status_code
 
 
 def test_sessions_outlive_every_worker_and_end_with_a_restart(spawn: Spawn) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
+from tests.conftest import ROOT
 from tests.waiting import PATIENCE_S, until
 
 from ..conftest import Spawn
@@ -30,7 +33,9 @@ def test_a_service_listens_on_a_unix_socket_alone(workers: str, spawn: Spawn, tm
         assert client.post("/predict", json=PREDICT).status_code == 200
         assert client.post("/predict", json=PREDICT, headers={"host": "example.org"}).status_code == 403
         with pytest.raises(httpx.ConnectError):
-            httpx.get(f"{service.url}/livez")
+            httpx.get(f"{service.url}/livez", timeout=PATIENCE_S)
+        check = [sys.executable, "-I", "-S", str(ROOT / "docker" / "healthcheck.py"), "/livez"]
+        assert b"live" in subprocess.run(check, env={"CANDOR_UDS": str(path)}, check=True, capture_output=True).stdout
     service.popen.send_signal(signal.SIGTERM)
     assert service.end()[0] == 0
     assert not path.exists()

@@ -21,10 +21,13 @@ from sqlalchemy import select
 
 from bundle.processors import thread_limits
 from service.grpc.messages import message
+from service.settings import Settings
 from service.state import tables
 from service.state.database import MIGRATION_LOCK, Database
 from service.state.keys import KeyStore
 from service.workers.plan import processors_each
+from service.workers.supervisor import _SILENT_PINGS, Supervisor
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S, WAIT, until
 
 from .. import remote_models
@@ -112,9 +115,9 @@ class Load:
                 except httpx.TransportError:
                     self.lost.append(worker)
 
-    def until_more(self, answers: int = 5 * CLIENTS) -> None:
+    def until_more(self) -> None:
         before = len(self.answered)
-        until(lambda: len(self.answered) >= before + answers)
+        until(lambda: len(self.answered) >= before + 5 * CLIENTS)
 
     def stop(self) -> None:
         self._stop.set()
@@ -140,8 +143,7 @@ def service(
     root = tmp_path_factory.mktemp("bundles")
     (root / "digits").symlink_to(digits.root / "digits")
     remote_models.write(root, digits.bundle, upstream_of(upstream.url))
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        grpc_port = probe.getsockname()[1]
+    grpc_port = free_port()
     changes = {"bundles": str(root), "default_model": "digits", "grpc_port": str(grpc_port), "triton_metrics": "true"}
     running = module_spawn(workers=str(WORKERS), threads="1", **changes)
     running.grpc_address = f"127.0.0.1:{grpc_port}"
@@ -225,6 +227,34 @@ def test_one_silent_worker_makes_the_service_unready(service: Process) -> None:
         assert answer.status_code == 503
         assert answer.json()["problems"] == {"worker 2": "It does not answer."}
     until(lambda: service.http.get("/readyz").status_code == 200)
+
+
+def test_a_worker_that_hangs_is_not_ready_then_killed_and_replaced(spawn: Spawn, tmp_path: Path) -> None:
+    hurry = "from service.workers import supervisor; supervisor._PING_EVERY_S = 0.1"
+    (tmp_path / "sitecustomize.py").write_text(hurry)  # Python imports it when it starts
+    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
+    spawn.environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    service = spawn(workers=str(WORKERS), threads="1", run_timeout_s="3")
+    until(lambda: service.http.get("/readyz").status_code == 200)
+    (other,) = set(children(service.popen.pid)) - {leader(service)}
+    os.kill(other, signal.SIGSTOP)
+    until(lambda: not is_alive(other))
+    until(lambda: len(children(service.popen.pid)) == WORKERS)
+    until(lambda: service.http.get("/readyz").status_code == 200)
+    told = [line["event"] for line in map(json.loads, service.log) if line.get("pid") == other]
+    assert told == [
+        "worker ready", "worker does not answer", "worker killed, because it does not answer", "worker ended",
+    ]  # fmt: skip
+    service.popen.terminate()
+    assert service.end()[0] == 0
+
+
+def test_a_worker_that_does_not_answer_is_not_ready(tmp_path: Path) -> None:
+    supervisor = Supervisor(Settings(database_url=f"sqlite:///{tmp_path}/state.db"), WORKERS, [], None)
+    for worker, unanswered in zip(supervisor._workers, (_SILENT_PINGS, _SILENT_PINGS + 1), strict=True):
+        worker.member, worker.unanswered = True, unanswered
+    assert {family[0]: family[3][0][2] for family in supervisor._metrics()}["candor_workers_ready"] == 1
+    supervisor._rates.close()
 
 
 def restarts(service: Process) -> float | None:

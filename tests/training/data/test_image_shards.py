@@ -140,7 +140,7 @@ def test_test_shards_are_set_apart(tmp_path: Path) -> None:
         ({"json": b'{"label": NaN}'}, {}, "row 7 of 'label' is missing"),
         ({"jpg": b"another"}, {}, "sample some/00007 has 2 images, expected 1"),
         ({}, {"group": "card"}, "has no 'card'"),
-        ({}, {"weight": "label"}, "a weight is 'cat', expected a positive number"),
+        ({}, {"weight": "label"}, "a weight is 'cat', expected a number from 1e-100"),
         ({}, {"files": "*.zip"}, "no file matches"),
         ({}, {"files": "*"}, r"the files end in \.json, \.tar"),
     ],

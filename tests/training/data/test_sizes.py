@@ -33,6 +33,10 @@ def test_certify_rows_of_the_rarest_class_certify_95_percent(rate: float) -> Non
     assert found.validation == int(0.15 * (40_000 - found.reference))
 
 
+def test_a_table_of_two_rows_still_asks_for_a_reference_row() -> None:
+    assert sizes(data(2, 0.5), None, None, None, 0.45).reference == 1  # `split` then says: use more rows
+
+
 def test_a_small_table_keeps_its_rows_and_says_what_they_certify() -> None:
     found = sizes(data(2_000, 0.02), None, None, None, 0.45)
     assert found.reference == LARGEST_SHARE * 2_000

@@ -244,6 +244,28 @@ def test_labels_of_files_with_other_types_are_the_same_classes(tmp_path: Path) -
     assert grouped.groups.tolist() == [0, 1, 0, 1]
 
 
+def test_codes_of_files_with_other_types_are_the_same_categories(tmp_path: Path) -> None:
+    parquet(tmp_path / "1.parquet", {"zip": [10115, 20095, 7], "outcome": ["a", "b", "a"]})
+    parquet(tmp_path / "2.parquet", {"zip": [10115.0, None, 1.5], "outcome": ["a", "b", "a"]})
+    data = DATASETS["table"](tmp_path, file="*.parquet", label="outcome", categorical=["zip"])
+    assert categories(data) == {"zip": ("1.5", "10115", "20095", "7")}
+    assert data.array[:, 0].tolist() == [2, 3, 4, 2, 0, 1]
+    assert data.columns is not None
+    cells = [10115, 10115.0, "10115", "10115.0", " 10115.00", "7.0", "1.50", 20095.5]
+    encoded = data.columns.encode([{"zip": cell} for cell in cells])
+    assert encoded[:, 0].tolist() == [2, 2, 2, 2, 2, 4, 0, 0]
+
+
+def test_whole_numbers_that_float32_makes_equal_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [f"{2**24 + row},{2**24 + 2 * row},{2**24 + row}.5,{row % 2}" for row in range(20)]
+    (tmp_path / "own.csv").write_text("\n".join(["near,exact,fraction,y", *rows]))
+    DATASETS["table"](tmp_path, file="own.csv", label="y")
+    told = [line for line in caplog.messages if "float32" in line]
+    assert len(told) == 1
+    assert told[0].startswith("`near` has different whole numbers")
+    assert "such as 16777216 and 16777217" in told[0]
+
+
 def test_parquet_that_is_no_table(tmp_path: Path) -> None:
 
     day = datetime(2026, 1, 1)  # noqa: DTZ001 — as Parquet files have them

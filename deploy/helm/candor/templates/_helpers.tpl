@@ -4,7 +4,7 @@
 
 {{- define "candor.selector" -}}
 app.kubernetes.io/name: candor
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "candor.labels" -}}
@@ -12,6 +12,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- /* Part of a URL: urlquery writes a space as +, which stands for itself in the user of a URL. */}}
+{{- define "candor.quoted" -}}
+{{- urlquery . | replace "+" "%20" -}}
 {{- end -}}
 
 {{- /* A quantity in bytes. */}}
@@ -60,7 +65,7 @@ httpGet: {path: {{ .path }}, port: http{{ if .settings.TLS_CERT }}, scheme: HTTP
 {{- $worker := eq .part "worker" -}}
 {{- $background := or $worker (not $values.worker.enabled) -}}
 {{- $settings := merge (ternary (deepCopy $values.worker.settings) (dict) $worker) $values.settings -}}
-serviceAccountName: {{ include "candor.account" $ }}
+serviceAccountName: {{ include "candor.account" $ | quote }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 terminationGracePeriodSeconds: {{ add $values.stop.delaySeconds (mul 2 $values.stop.drainSeconds) 30 }}
@@ -75,7 +80,7 @@ securityContext:
 imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- with $values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with $values.nodeSelector }}
 nodeSelector: {{ toYaml . | nindent 2 }}
@@ -106,9 +111,11 @@ initContainers:
     command: [sh, -ec]
     args:
       - |
+        {{- /* Status 1 is a key that was revoked: that keeps no pod from its start. */}}
         {{- range $name, $scopes := $values.keys.scopes }}
-        candor keys add /secrets/keys/{{ $name }} --name {{ $name }}{{ range $scopes }} --scope {{ . }}{{ end }}
+        candor keys add /secrets/keys/{{ $name }} --name {{ $name }}{{ range $scopes }} --scope {{ . }}{{ end }} || test $? -eq 1
         {{- end }}
+    resources: {{ ternary $values.worker.resources $values.resources $worker | toYaml | nindent 6 }}
 {{- end }}
 containers:
   - name: candor
@@ -150,42 +157,42 @@ volumes:
   {{- if and $values.bundles.cacheHostPath $values.bundles.cacheClaim }}{{ fail "bundles: set either cacheHostPath or cacheClaim" }}{{ end }}
   {{- with $values.bundles.cacheHostPath }}
   - name: cache
-    hostPath: {path: {{ . }}, type: Directory}
+    hostPath: {path: {{ . | quote }}, type: Directory}
   {{- end }}
   {{- with $values.bundles.cacheClaim }}
   - name: cache
-    persistentVolumeClaim: {claimName: {{ . }}}
+    persistentVolumeClaim: {claimName: {{ . | quote }}}
   {{- end }}
   - name: database
     secret:
       {{- $role := include "candor.role" . | fromYaml }}
-      secretName: {{ required "postgresql.existingSecret: name the Secret with the database's password" $role.existingSecret }}
-      items: [{key: {{ $role.passwordKey }}, path: password}]
+      secretName: {{ required "postgresql.existingSecret: name the Secret with the database's password" $role.existingSecret | quote }}
+      items: [{key: {{ $role.passwordKey | quote }}, path: password}]
       defaultMode: 0440
   {{- if $background }}
   - name: keys
     secret:
-      secretName: {{ required "keys.existingSecret: name the Secret with API keys" $values.keys.existingSecret }}
+      secretName: {{ required "keys.existingSecret: name the Secret with API keys" $values.keys.existingSecret | quote }}
       defaultMode: 0440
   {{- end }}
   {{- if and $background $values.webhook.url }}
   - name: webhook
     secret:
-      secretName: {{ required "webhook.existingSecret: name the Secret that signs deliveries" $values.webhook.existingSecret }}
-      items: [{key: {{ $values.webhook.secretKey }}, path: secret}]
+      secretName: {{ required "webhook.existingSecret: name the Secret that signs deliveries" $values.webhook.existingSecret | quote }}
+      items: [{key: {{ $values.webhook.secretKey | quote }}, path: secret}]
       defaultMode: 0440
   {{- end }}
   {{- with $values.bundles.existingClaim }}
   - name: bundles
-    persistentVolumeClaim: {claimName: {{ . }}, readOnly: true}
+    persistentVolumeClaim: {claimName: {{ . | quote }}, readOnly: true}
   {{- end }}
   {{- if and $values.policies.enabled $values.policies.existingConfigMap }}
   - name: policies
     configMap:
-      name: {{ $values.policies.existingConfigMap }}
+      name: {{ $values.policies.existingConfigMap | quote }}
       items:
         {{- range $values.policies.entries }}
-        - {key: {{ . }}, path: {{ replace "__" "/" . }}}
+        - {key: {{ . | quote }}, path: {{ replace "__" "/" . | quote }}}
         {{- end }}
   {{- end }}
   {{- with $values.extraVolumes }}
@@ -203,10 +210,18 @@ imagePullPolicy: {{ $values.image.pullPolicy }}
 securityContext: {{ include "candor.confined" . | nindent 2 }}
 env:
   {{- $role := include "candor.role" . | fromYaml }}
-  {{- $url := printf "postgresql://%s@%s:%v/%s" $role.user (required "postgresql.host: name the database's server" $values.postgresql.host) (int $values.postgresql.port) $values.postgresql.database }}
+  {{- $url := printf "postgresql://%s@%s:%v/%s" (include "candor.quoted" $role.user) (required "postgresql.host: name the database's server" $values.postgresql.host) (int $values.postgresql.port) $values.postgresql.database }}
   {{- with $values.postgresql.parameters }}{{ $url = printf "%s?%s" $url . }}{{ end }}
   {{- if eq (empty $values.bundles.url) (empty $values.bundles.existingClaim) }}{{ fail "bundles: set either url or existingClaim" }}{{ end }}
+  {{- if and $values.policies.enabled (not $values.policies.existingConfigMap) (not $values.bundles.existingClaim) }}{{ fail "policies: without bundles.existingClaim, name a ConfigMap in existingConfigMap" }}{{ end }}
+  {{- if and $values.policies.enabled $values.policies.existingConfigMap (not $values.policies.entries) }}{{ fail "policies.entries: name the entries of the ConfigMap" }}{{ end }}
+  {{- range $name := concat (keys $values.settings) (keys $values.worker.settings) }}
+  {{- if hasPrefix "CANDOR_" $name }}{{ fail (printf "settings: omit CANDOR_ from %s" $name) }}{{ end }}
+  {{- if has $name (list "PORT" "UDS" "GRPC_PORT") }}{{ fail (printf "settings: omit %s; the pods listen where the chart's Service and probes expect it" $name) }}{{ end }}
+  {{- end }}
   {{- $own := dict "HOST" "0.0.0.0" "PORT" "8000" "DATABASE_URL" $url "DATABASE_PASSWORD_FILE" "/secrets/database/password" }}
+  {{- /* Empty is unset: the image sets a port. */}}
+  {{- $_ := set $own "GRPC_PORT" (ternary "8001" "" (and $values.grpc.enabled (not $worker))) }}
   {{- $_ := set $own "BUNDLES" (ternary "/bundles" $values.bundles.url (ne $values.bundles.existingClaim "")) }}
   {{- $_ := set $own "BUNDLE_CACHE" "/var/lib/candor/bundles" }}
   {{- /* A quarter is left for uploads and for the copy of a next version. */}}
@@ -251,13 +266,13 @@ volumeMounts:
   - {name: webhook, mountPath: /secrets/webhook, readOnly: true}
   {{- end }}
   {{- if $values.bundles.existingClaim }}
-  - {name: bundles, mountPath: /bundles, subPath: {{ $values.bundles.subPath }}, readOnly: true}
+  - {name: bundles, mountPath: /bundles, subPath: {{ $values.bundles.subPath | quote }}, readOnly: true}
   {{- end }}
   {{- if $values.policies.enabled }}
   {{- if $values.policies.existingConfigMap }}
   - {name: policies, mountPath: /policies, readOnly: true}
   {{- else }}
-  - {name: bundles, mountPath: /policies, subPath: {{ $values.policies.subPath }}, readOnly: true}
+  - {name: bundles, mountPath: /policies, subPath: {{ $values.policies.subPath | quote }}, readOnly: true}
   {{- end }}
   {{- end }}
   {{- with $values.extraVolumeMounts }}

@@ -33,11 +33,6 @@ def client(shared: Any) -> Iterator[triton.InferenceServerClient]:
         yield connected
 
 
-@pytest.fixture(scope="module")
-def session(digits: Any) -> Session:
-    return Session(digits.bundle, provider="cpu", threads=1)
-
-
 def in_loop(service: Any, act: Callable[[aio.InferenceServerClient], Awaitable[None]]) -> None:
     async def run() -> None:
         async with aio.InferenceServerClient(address(service)) as connected:
