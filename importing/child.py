@@ -68,6 +68,8 @@ def _wait(child: int, mask: set[int]) -> int:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupt)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # until it is reaped, its number is nobody else's
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     return -signal.SIGINT if interrupts and code < 0 else code

@@ -101,3 +101,10 @@ def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
     running.send_signal(signal.SIGKILL)
     assert running.communicate() == ("", "")  # the child held the pipes, too
     until(lambda: not list((tmp_path / "temporary").glob("candor-*")), "its temporary files stay")
+
+
+def test_an_interrupt_at_the_very_end_of_an_import_is_one(tmp_path: Path) -> None:
+    one_processor = "import os\nos.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"  # nothing between the two
+    running = begin("os.kill(os.getppid(), signal.SIGINT)\nos._exit(130)", tmp_path / "temporary", before=one_processor)
+    _, told = running.communicate()
+    assert (running.returncode, told) == (130, "")
