@@ -70,6 +70,14 @@ def declared(path: Path) -> Study:
     if "seed" in base or any("seed" in entry for axis in axes for entry in axis.values()):
         raise ConfigurationError(f"{path}: seed is a setting, expected `seeds`, their number")
     combinations = [tuple(labels) for labels in itertools.product(*axes)]
+    known: dict[str, tuple[str, ...]] = {}
+    for labels in combinations:
+        if (key := _slug(labels)) in known:
+            raise ConfigurationError(
+                f"{path}: {' · '.join(known[key])} and {' · '.join(labels)} have the same key {key!r}, "
+                "expected labels that differ in letters or digits"
+            )
+        known[key] = labels
     settings = {
         labels: _merged(base, [axis[label] for axis, label in zip(axes, labels, strict=True)])
         for labels in combinations

@@ -55,6 +55,7 @@ def test_it_runs_and_reports(tmp_path: Path) -> None:
     [
         ("name: defects", "name: De fects", "expected lower-case letters"),
         ("name: defects", "", "name is missing"),
+        ("  batch_size: [32]", "  way: {a+b: {epochs: 1}, a-b: {epochs: 2}}", r"a\+b and cross-entropy · a-b have the"),
         ("seeds: 2", "seeds: 0", "expected at least 1"),
         ("seeds: 2", "seed: 2", "unknown field 'seed'"),
         ("epochs: 1", "epochs: 0", r"cross-entropy · batch_size 32: epochs is 0"),
