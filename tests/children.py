@@ -1,9 +1,13 @@
-"""The children of a process, as Linux' /proc lists them."""
+"""Other processes, as Linux' /proc shows them."""
 
 from __future__ import annotations
 
+import os
+import signal
 from contextlib import suppress
 from pathlib import Path
+
+from tests.waiting import until
 
 
 def children_of(process: int | str = "self") -> list[int]:
@@ -13,3 +17,16 @@ def children_of(process: int | str = "self") -> list[int]:
         with suppress(FileNotFoundError, ProcessLookupError):
             found += map(int, (thread / "children").read_text().split())
     return found
+
+
+def freeze(process: int) -> None:
+    """Stop a process, and return when each of its threads has stopped: the signal reaches one of them first."""
+    os.kill(process, signal.SIGSTOP)
+
+    def stopped() -> bool:
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ends meanwhile
+            tasks = Path(f"/proc/{process}/task").iterdir()
+            return {(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks} == {"T"}
+        return False
+
+    until(stopped)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import sqlite3
@@ -15,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.children import freeze
 from tests.waiting import PATIENCE_S, until
 
 from .conftest import Spawn
@@ -93,7 +93,7 @@ def test_an_upload_that_a_stop_cuts_off_is_unavailable_not_an_error(spawn: Spawn
     with ThreadPoolExecutor() as beside:
         sets, csv = "/v1/models/digits/labelled-sets", {"content-type": "text/csv"}
         upload = beside.submit(service.http.post, sets, content=b"label\nx\n", headers=csv)
-        os.kill(until(checking), signal.SIGSTOP)
+        freeze(until(checking))
         service.popen.send_signal(signal.SIGTERM)
         answer = upload.result()
     assert (answer.status_code, answer.json()["detail"]) == (503, "The service is stopping."), answer.text

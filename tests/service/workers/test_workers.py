@@ -27,6 +27,7 @@ from service.state.database import MIGRATION_LOCK, Database
 from service.state.keys import KeyStore
 from service.workers.plan import processors_each
 from service.workers.supervisor import _SILENT_PINGS, Supervisor
+from tests.children import freeze
 from tests.ports import free_port
 from tests.waiting import PATIENCE_S, WAIT, until
 
@@ -218,7 +219,7 @@ def test_an_activation_has_reached_all_when_it_is_answered(service: Process, bod
 def test_one_silent_worker_makes_the_service_unready(service: Process) -> None:
     (other,) = set(children(service.popen.pid)) - {leader(service)}
     with one_for_each_worker(service) as both, ThreadPoolExecutor(WORKERS) as pool:
-        os.kill(other, signal.SIGSTOP)
+        freeze(other)
         try:
             asked = [pool.submit(client.get, "/readyz") for client in both]
             answer = next(as_completed(asked)).result()
@@ -237,7 +238,7 @@ def test_a_worker_that_hangs_is_not_ready_then_killed_and_replaced(spawn: Spawn,
     service = spawn(workers=str(WORKERS), threads="1", run_timeout_s="3")
     until(lambda: service.http.get("/readyz").status_code == 200)
     (other,) = set(children(service.popen.pid)) - {leader(service)}
-    os.kill(other, signal.SIGSTOP)
+    freeze(other)
     until(lambda: not is_alive(other))
     until(lambda: len(children(service.popen.pid)) == WORKERS)
     until(lambda: service.http.get("/readyz").status_code == 200)
