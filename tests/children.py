@@ -22,11 +22,13 @@ def children_of(process: int | str = "self") -> list[int]:
 def freeze(process: int) -> None:
     """Stop a process, and return when each of its threads has stopped: the signal reaches one of them first."""
     os.kill(process, signal.SIGSTOP)
+    until(lambda: _states(process) <= {"T", "Z"})  # it may have been killed meanwhile
 
-    def stopped() -> bool:
-        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ends meanwhile
-            tasks = Path(f"/proc/{process}/task").iterdir()
-            return {(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks} == {"T"}
-        return False
 
-    until(stopped)
+def _states(process: int) -> set[str]:
+    states = set()
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{process}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                states.add((task / "stat").read_text().rpartition(")")[2].split()[0])
+    return states
