@@ -21,6 +21,7 @@ SETS: Final = "*set"
 """Scope of prediction sets: their promise is about all classes, so another positive class is another look at it."""
 
 _GROUPS = np.dtype("<i8")
+_LABELLED: Final = ("traffic", "uploaded")  # the same labels may come as feedback and in a labelled set
 
 
 class Look(NamedTuple):
@@ -29,7 +30,7 @@ class Look(NamedTuple):
     Attributes:
         number: 1 + the number of earlier looks that may have shown one of its rows.
         ordinal: Its number among all looks at this model, for the seed of its draws.
-        spent: Its number among the looks of its year (UTC) with the same rows' role, basis and scope, at any rows.
+        spent: Its number among the looks of its year (UTC) at rows of the same role and scope, reference rows apart.
     """
 
     number: int
@@ -64,9 +65,10 @@ def record_look(
     """Record a look before its result is computed, and return its numbers (statistics.md, "Looks").
 
     An earlier look counts if it was not before the oldest of the rows, because it may have used some of them, or if it
-    showed one of their groups, because the same inputs may return under new ids. Looks at traffic or uploads count over
-    all files of a model, because their labels stay the same. Of looks at reference rows, those count that showed these
-    rows, in any bundle or model, and those since a row of them was first shown, in any bundle of the model.
+    showed one of their groups, because the same inputs may return under new ids, or in an upload. Looks at traffic or
+    uploads count over all files of a model, because their labels stay the same. Of looks at reference rows, those count
+    that showed these rows, in any bundle or model, and those since a row of them was first shown, in any bundle of the
+    model.
 
     Args:
         database: Open state.
@@ -95,14 +97,13 @@ def record_look(
         at = max(at, last or 0, labelled or 0)
         counted, packed = and_(same, exposures.c.at >= earliest_row_us), None
         if groups is not None:
-            of_model = and_(exposures.c.model == model, *_purpose(key))
+            of_model = and_(*_in_model(key))
             first, new = _first_shown(connection, of_model, groups)
             packed = new.astype(_GROUPS).tobytes()
             if first is not None:
                 counted = or_(counted, and_(of_model, exposures.c.id >= first))
         look = connection.execute(select(func.count()).where(counted)).scalar_one() + 1
-        alike = [exposures.c[name] == key[name] for name in ("model", "rows", "basis", "scope")]
-        year = select(func.count()).where(*alike, exposures.c.at >= start_of_year_us(at))
+        year = select(func.count()).where(*_in_model(key), exposures.c.at >= start_of_year_us(at))
         spent = connection.execute(year).scalar_one() + 1
         shown = {"groups": packed, "reference": reference}
         connection.execute(insert(exposures).values(**key, look=look, earliest_row=earliest_row_us, at=at, **shown))
@@ -113,6 +114,12 @@ def record_look(
 
 def _purpose(key: dict[str, str]) -> list[ColumnElement[bool]]:
     return [exposures.c[name] == key[name] for name in ("rows", "basis", "scope")]
+
+
+def _in_model(key: dict[str, str]) -> list[ColumnElement[bool]]:
+    """Return the conditions on looks of a model that share delta: at reference rows, or at traffic and uploads."""
+    bases = _LABELLED if key["basis"] in _LABELLED else (key["basis"],)
+    return [exposures.c.basis.in_(bases), *(exposures.c[name] == key[name] for name in ("model", "rows", "scope"))]
 
 
 def _same(key: dict[str, str], reference: str | None) -> ColumnElement[bool]:

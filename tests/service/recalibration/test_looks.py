@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -18,10 +19,11 @@ from candor.contract.certificates import Basis
 from service.serving import proposals
 from service.state.database import now_us
 from service.times import iso
+from tests.array_files import npz
 
 from ..conftest import Digits, InThread, contents
 
-pytestmark = pytest.mark.usefixtures("refits_here", "proofs_here")
+pytestmark = pytest.mark.usefixtures("refits_here", "proofs_here", "checks_here")
 ROWS = 600
 
 
@@ -53,6 +55,18 @@ def test_inputs_that_return_with_their_labels_are_not_fresh(service: InThread, d
     service.teach(digits.images[ROWS : 2 * ROWS], digits.labels[ROWS : 2 * ROWS])
     fresh = recalibrated(service, since=others)
     assert (fresh["gate"]["attempt"], looks(fresh)) == (1, ("traffic", 1))
+
+
+def test_feedback_in_a_labelled_set_is_not_fresh(service: InThread, digits: Digits) -> None:
+    """For the gate and for certificates: whoever uploads it has seen what it showed as traffic."""
+    service.teach(digits.images[:ROWS], digits.labels[:ROWS])
+    assert looks(recalibrated(service)) == ("traffic", 1)
+    body = npz(inputs=digits.images[:ROWS], label=np.array(digits.labels[:ROWS]))
+    sent = {"params": {"represents": "traffic"}, "headers": {"content-type": "application/x-npz"}}
+    made = service.http.post("/v1/models/digits/labelled-sets", content=body, **sent)
+    assert made.status_code == 201, made.text
+    again = service.recalibrate(mode="dry_run", source={"labelled_set": made.json()["id"]}).json()
+    assert (again["gate"]["attempt"], looks(again)) == (2, ("uploaded", 2))
 
 
 def exported_again(digits: Digits) -> BundleContents:

@@ -142,6 +142,28 @@ def test_one_returning_entity_is_enough(database: Database) -> None:
     assert replayed(database, "certify", [[1, 2], [3, 4], [5, 2], [6], [7, 5], [3, 9]]) == [1, 1, 3, 1, 3, 5]
 
 
+@pytest.mark.parametrize("rows", ["gate", "certify"])
+def test_the_same_labels_as_feedback_and_in_a_set_are_shown_once(
+    database: Database, rows: Literal["gate", "certify"]
+) -> None:
+    def look(basis: Literal["traffic", "uploaded"], groups: list[int], at: int) -> int:
+        given = {"earliest_row_us": 0 if basis == "uploaded" else at, "at": at, "groups": np.array(groups)}
+        return record_look(database, "pets", "d1", rows, basis, "top", **given).number  # type: ignore[arg-type]
+
+    assert look("traffic", [1, 2, 3], 1) == 1
+    assert look("uploaded", [7, 8], 2) == 1, "other rows"
+    assert look("uploaded", [3, 4], 3) == 3, "two looks since, and this one"
+    assert look("traffic", [9, 4], 4) == 2, "one look since"
+    assert look("traffic", [10], 5) == 1
+
+
+def test_looks_at_sets_and_at_traffic_share_a_year(database: Database) -> None:
+    def spent(basis: Literal["traffic", "uploaded", "reference"], at: int) -> int:
+        return record_look(database, "pets", "d1", "certify", basis, "top", earliest_row_us=at, at=at).spent
+
+    assert [spent("traffic", 1), spent("uploaded", 2), spent("reference", 3), spent("traffic", 4)] == [1, 2, 1, 3]
+
+
 def test_each_group_is_kept_once(database: Database) -> None:
     replayed(database, "certify", [[1, 2], [2, 1, 3], [1, 2, 3]])
     with database.connect() as connection:
