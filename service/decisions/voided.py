@@ -160,11 +160,23 @@ def broken(solved: SolvedPolicy) -> dict[Metric, str]:
     return found
 
 
-def broken_for(policies: Iterable[SolvedPolicy], positive: str) -> dict[Metric, str]:
-    """Return what `broken` finds in all policies of one positive class: renaming a promise does not restore it."""
-    return {
-        metric: why
-        for solved in policies
-        if solved.policy.positive == positive
-        for metric, why in broken(solved).items()
-    }
+def broken_of_bundle(
+    made: Iterable[Mapping[str, dict[str, Any]]], model_digest: str, voided: Mapping[str, str]
+) -> dict[str, dict[Metric, str]]:
+    """Return what `broken` finds in all revisions of a bundle, by positive class.
+
+    Renaming a promise, or withdrawing and making it again, does not restore it.
+
+    Args:
+        made: Documents of the revisions' policies, by id.
+        model_digest: Digest of the bundle's model file.
+        voided: Reasons of voided certificates, by their key from `key_of`.
+    """
+    found: dict[str, dict[Metric, str]] = {}
+    if not voided:
+        return found
+    documents = {json.dumps(document, sort_keys=True): document for policies in made for document in policies.values()}
+    for document in documents.values():
+        solved = _overlaid(SolvedPolicy.from_dict(document), model_digest, voided)
+        found.setdefault(solved.policy.positive, {}).update(broken(solved))
+    return found

@@ -12,6 +12,7 @@ import numpy as np
 from bundle import Bundle
 from calibrators import Calibrator
 from candor.contract.certificates import Basis, SolvedBand, SolvedSegment, SolvedSet
+from candor.contract.conditions import Metric
 from candor.contract.policies import TOP, Policy
 from service.decisions.binomial import labels_needed
 from service.decisions.calibrated import Calibrated
@@ -23,7 +24,6 @@ from service.decisions.same_rows import OrderLostError, same_rows
 from service.decisions.sets import solve_sets
 from service.decisions.solve import solve_on_reference
 from service.decisions.solved import SolvedPolicy
-from service.decisions.voided import broken
 from service.decisions.wrong_labels import WrongLabels
 from service.recalibration.rows import Division
 
@@ -110,6 +110,7 @@ def refit_policies(
     seeds: Mapping[str, int],
     read: Mapping[str, Refitted] = MappingProxyType({}),
     rows_per_day: int | None = None,
+    broken: Mapping[str, Mapping[Metric, str]] = MappingProxyType({}),
 ) -> dict[str, Refitted]:
     """Solve the active policies with another calibrator.
 
@@ -124,6 +125,7 @@ def refit_policies(
         seeds: Seeds of each policy's draws; fixed before any label is seen.
         read: Policies whose certificates grow, solved already; `shown` and `seeds` lack them.
         rows_per_day: Rows of a busy day in the traffic; None if unknown: those that a policy rests on so far.
+        broken: Metrics that reference rows do not certify, since the traffic has broken a promise, by positive class.
 
     Raises:
         PolicyError: A policy that must be certified or fail cannot be certified.
@@ -152,7 +154,7 @@ def refit_policies(
                 look=one.look,
                 seed=seed,
                 keep=keep,
-                broken=broken(old),
+                broken=broken.get(wanted.positive, {}),
                 spent=one.spent,
                 rows_per_day=day,
             )

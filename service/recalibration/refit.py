@@ -7,6 +7,7 @@ returns their numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from bundle import Bundle, LabelledLogits
 from bundle.split import one_per_group
 from calibrators import CALIBRATORS, CalibrationError, Calibrator, Temperature
 from candor.contract.certificates import Basis
+from candor.contract.conditions import Metric
 from candor.contract.policies import Policy
 from service.decisions.calibrated import Calibrated
 from service.decisions.certificates import lost
@@ -66,6 +68,7 @@ def refit(
     progress: Progress = lambda _text, _step: None,
     uploaded: Uploaded | None = None,
     evidence: Evidence | None = None,
+    broken: Mapping[str, Mapping[Metric, str]] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Fit a candidate on one part of the rows, gate it on another, and solve its thresholds on a third.
 
@@ -81,6 +84,7 @@ def refit(
         uploaded: Source of uploaded rows; None for traffic. Uploaded rows certify only if declared to be a sample of
             the traffic; otherwise the reference rows do.
         evidence: Evidence of the certificates that grow, which reads it without a look; None without such ones.
+        broken: Metrics that reference rows do not certify, since the traffic has broken a promise, by positive class.
 
     Returns:
         `{"calibrator", "policies", "report"}`: documents for a revision, and the answer to the caller.
@@ -146,6 +150,7 @@ def refit(
         seeds={key: seed_of(seed, look["ordinal"]) for key, look in shown["looks"].items()},
         read=read,
         rows_per_day=task.rows_per_day,
+        broken=broken,
     )
     seed = seed_of(seed, shown["ordinal"])
     resolved = {key: policy.solved for key, policy in refitted.items()}

@@ -10,7 +10,7 @@ import gc
 import resource
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -21,9 +21,10 @@ import numpy.typing as npt
 import orjson
 
 from bundle import Bundle
+from candor.contract.conditions import Metric
 from service.decisions.revision import Revision
 from service.decisions.unattended import Limits
-from service.decisions.voided import overlaid
+from service.decisions.voided import broken_of_bundle, overlaid
 from service.errors import CandorError, error_document
 from service.inference.inputs import specification
 from service.inference.offline import Scorer, Scoring
@@ -117,6 +118,7 @@ class _Read(NamedTuple):
     seed: int
     at: int
     evidence: Evidence | None
+    broken: Mapping[str, Mapping[Metric, str]]
 
 
 def _read(database: Database, until_us: int | None, task: RefitTask, progress: Progress) -> _Read:
@@ -125,11 +127,14 @@ def _read(database: Database, until_us: int | None, task: RefitTask, progress: P
     gc.disable()  # the collector would traverse millions of short-lived tuples for nothing
     try:
         bundle = verified(Path(task.bundle))
-        revision = RevisionStore(database).get(task.model, task.revision)
+        store = RevisionStore(database)
+        revision = store.get(task.model, task.revision)
         check_is(bundle, revision)
         voided = MonitorStore(database).voided().get(task.model, {})
         policies = overlaid(revision.policies, revision.model_digest, voided)
         revision = replace(revision, policies=policies)  # with voided certificates marked
+        made = (solution.policies for solution in store.solutions(task.model, revision.bundle_id))
+        broken = broken_of_bundle(made, revision.model_digest, voided)
         at = now_us() if until_us is None else until_us
         uploaded = None
         cells = RowCells.of(bundle, revision.calibrator, also=columns_of(task.request, revision.calibrator))
@@ -141,7 +146,8 @@ def _read(database: Database, until_us: int | None, task: RefitTask, progress: P
             )
             found = WindowRows(rows)
         evidence = load_evidence(database, revision, bundle.manifest.labels, at_us=at, kept_us=task.kept_us)
-        return _Read(bundle, revision, found, uploaded, int.from_bytes(database.secret[:8], "little"), at, evidence)
+        seed = int.from_bytes(database.secret[:8], "little")
+        return _Read(bundle, revision, found, uploaded, seed, at, evidence, broken)
     finally:
         gc.enable()
 
@@ -196,6 +202,7 @@ def recalibrate(asked: BinaryIO, told: BinaryIO) -> None:
             progress=progress,
             uploaded=read.uploaded,
             evidence=read.evidence,
+            broken=read.broken,
         )
         outcome["report"]["read_at"] = iso(read.at)
         outcome["report"]["read_from"] = read_from

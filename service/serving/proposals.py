@@ -22,7 +22,7 @@ from service.decisions.revision import Revision
 from service.decisions.solve import fingerprint, row_digests, solve_on_reference
 from service.decisions.solved import SolvedPolicy
 from service.decisions.standing import Standing, standing
-from service.decisions.voided import broken_for
+from service.decisions.voided import broken_of_bundle
 from service.errors import BundleRefusedError, BundleUnreachableError, PolicyError, UpstreamError, UpstreamRejectedError
 from service.serving.loading import Loader
 from service.serving.plane import Served
@@ -30,6 +30,7 @@ from service.serving.policy_files import read_policies
 from service.settings import Settings
 from service.state.database import Database, now_us
 from service.state.looks import latest, record_look, scopes_of
+from service.state.monitors import MonitorStore
 from service.state.pointers import Pointer
 from service.state.revision_rows import Solution
 from service.state.revisions import RevisionStore
@@ -146,7 +147,7 @@ class Proposals:
         revision = active.revision
         if policy.id in active.policies and active.policies[policy.id].policy == policy:
             return revision
-        void = broken_for(active.policies.values(), policy.positive)
+        void = self._broken(revision).get(policy.positive, {})
         before = active.policies.get(policy.id)
         # A changed policy keeps the measured rows of a day; a recalibration measures them anew.
         day = None if before is None or before.policy.rows_per_day is not None else before.rows_per_day
@@ -194,6 +195,7 @@ class Proposals:
             PolicyError: A policy that must be certified or fail cannot be certified.
         """
         revision = active.revision
+        broken = self._broken(revision)
         return self._store.propose(
             revision,
             calibrator=shifted,
@@ -203,7 +205,7 @@ class Proposals:
                     solved.version,
                     active.bundle,
                     shifted,
-                    broken=broken_for(active.policies.values(), solved.policy.positive),
+                    broken=broken.get(solved.policy.positive, {}),
                     rows_per_day=self._rows_per_day(revision.model, solved.policy, solved.rows_per_day),
                 )
                 for key, solved in active.policies.items()
@@ -214,6 +216,12 @@ class Proposals:
             gate="not_run",
             report=report,
         )
+
+    def _broken(self, active: Revision) -> Mapping[str, Mapping[Metric, str]]:
+        """Return the metrics that the traffic has broken while the bundle was active, by positive class."""
+        voided = MonitorStore(self._database).voided().get(active.model, {})
+        made = (solution.policies for solution in self._store.solutions(active.model, active.bundle_id))
+        return broken_of_bundle(made, active.model_digest, voided)
 
     def _rows_per_day(self, model: str, policy: Policy, in_force: int | None) -> int | None:
         """Return the rows of a day, measured if the policy needs that, else those in force; None if unknown."""

@@ -206,6 +206,24 @@ def test_an_alarm_reaches_every_replica_and_outlives_them(
     )
 
 
+def test_a_promise_that_is_withdrawn_and_made_again_is_not_healed_by_reference_rows(
+    watched: Callable[..., InThread], digits: Digits
+) -> None:
+    service = watched()
+    put_careful(service)
+    break_promise(service, digits)
+    until(lambda: certificate(service)["valid"] is False)
+    put_careful(service, bands=[{"action": "accept", "when": {"min_probability": 0.8}}, {"action": "review"}])
+    put_careful(service, bands=[{"action": "accept", "when": {"min_precision": 0.89}}, {"action": "review"}])
+    made_again = certificate(service)
+    since = {"feedback": {"since": iso(now_us())}}
+    service.teach(digits.images[300:366], digits.labels[300:366])  # too few to certify anything themselves
+    recalibrated = service.recalibrate(calibrator="unchanged", source=since).json()["policies"]["auto-read"]
+    for found in (made_again, recalibrated["certified"]["accept"]):
+        assert (found["valid"], found["basis"]) == (False, "reference")
+        assert found["reason"].startswith("alarm: the traffic broke this promise")
+
+
 @pytest.mark.parametrize("name", ["auto-read", "as-good"])
 def test_no_other_policy_gets_from_reference_rows_what_the_traffic_has_broken(
     watched: Callable[..., InThread], digits: Digits, name: str
