@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -13,6 +14,8 @@ from candor.contract.certificates import Basis, Certificate, Threshold
 from candor.contract.conditions import Condition, Metric, Per
 from candor.contract.policies import Certify, Policy
 from service.decisions.rows import ScoredRows
+from service.decisions.sequence import BAND_POINTS
+from service.decisions.windows import windows
 from service.decisions.wrong_labels import ALL_RIGHT, WrongLabels
 from service.errors import PolicyError
 from service.places import in_body
@@ -138,7 +141,7 @@ def absent_rows(fit: ScoredRows, certify: ScoredRows, shown: Shown) -> str | Non
     return None if len(certify) else f"{among} contain no certify rows"
 
 
-def counted(certify: ScoredRows, metric: Metric, outcome: Outcome, shown: Shown) -> str:
+def counted(certify: ScoredRows, metric: Metric, outcome: Outcome, shown: Shown, *, since: bool) -> str:
     """Return what makes fewer rows count than are labelled, as the end of a sentence; empty if nothing does.
 
     Args:
@@ -146,6 +149,7 @@ def counted(certify: ScoredRows, metric: Metric, outcome: Outcome, shown: Shown)
         metric: The metric.
         outcome: Result of its tests.
         shown: The rows that certify.
+        since: Whether a chosen window could certify.
     """
     known = certify.known() & (certify.propensity > 0)
     where = ""
@@ -171,7 +175,12 @@ def counted(certify: ScoredRows, metric: Metric, outcome: Outcome, shown: Shown)
     best = int(worth.argmax())
     day = -(-int(rows.predicted_at[order[best]]) // DAY_US) * DAY_US  # a window of whole days costs nothing
     later = int(np.searchsorted(rows.predicted_at[order], day))
-    if shown.basis != "traffic" or later == len(rows) or worth[later] < 2 * worth[0]:
+    if not since or shown.basis != "traffic" or later == len(rows) or outcome.share <= 0:
+        return said
+    # Evidence grows with the rows, and the level of a chosen window requires more of it.
+    level, last = outcome.share, int(rows.predicted_at[order[-1]])
+    chosen = level / BAND_POINTS / windows(day, None, at_us=last + 1, rows=len(rows) - later)
+    if worth[later] < worth[0] * math.log(chosen) / math.log(level):
         return said
     return f"{said}: since {iso(day)} it is at least {lowest[later]:.2%}, so recalibrate with `since`"
 
@@ -241,7 +250,11 @@ def objection(
         + (", and more if they are added to rows already shown" if outcome.n else "")
         + (f"; {shown.wrong.count} of the labels may be wrong" if shown.wrong.share and metric != "flag_rate" else "")
         + (f"; a group counts with at most {_limit(policy, outcome)}" if outcome.limit is not None else "")
-        + ("" if metric == "flag_rate" else counted(certify, metric, outcome, shown))
+        + (
+            ""
+            if metric == "flag_rate"
+            else counted(certify, metric, outcome, shown, since=policy.certify.looks != "once")
+        )
         + (_DIVIDED.format(shown.windows) if shown.windows > 1 else "")
         + (_YEAR.format(shown.spent) if policy.certify.horizon == "year" and shown.spent > shown.look else "")
     )

@@ -135,7 +135,8 @@ def refit(
     progress(f"certifying on {len(certifying)} rows", 3)
     chosen = 1.0
     if uploaded is None and not request.window_by_rule:
-        chosen = windows(request.since_us, request.until_us, at_us=at, rows=len(rows.certify))
+        since = None if found.from_first else request.since_us
+        chosen = windows(since, request.until_us, at_us=at, rows=len(rows.certify))
     window = certifying.window() if uploaded is None or uploaded.timed else None
     refitted = refit_policies(
         solved,

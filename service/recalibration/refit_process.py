@@ -60,9 +60,10 @@ def _logged(
     cells: RowCells | None,
 ) -> WindowRows:
     """Read labelled traffic with mature labels, and that of earlier models if requested."""
-    request, names = task.request, bundle.manifest.labels
-    since = MonitorStore(database).window_start(task.model, request.since_us, by_rule=request.start_by_rule)
+    request, names, store = task.request, bundle.manifest.labels, MonitorStore(database)
+    since = store.window_start(task.model, request.since_us, by_rule=request.start_by_rule)
     window = Window(task.model, model_digest, since, request.until_us, cells=cells)
+    left_out = replace(window, since_us=store.window_start(task.model, None, by_rule=True), until_us=since)
     with database.connect() as connection:
         window = settled(connection, window, at, names)
         stored_since = None if cells is None else stored_since_us(connection, window, window.origins(connection))
@@ -75,8 +76,10 @@ def _logged(
             at_most=task.max_labels,
             sink=task.log_sink if cells is None else None,  # its files have no inputs
         )
+        from_first = not request.rescore and (left_out.since_us or 0) <= (since or 0) and left_out.is_empty(connection)
     starts = stored_since, found.left_out_before, None if since == request.since_us else since
-    found = replace(found, left_out_before=max((at for at in starts if at is not None), default=None))
+    left_out_before = max((at for at in starts if at is not None), default=None)
+    found = replace(found, left_out_before=left_out_before, from_first=from_first)
     if not request.rescore:
         return found
     progress("scoring earlier rows again", 1)

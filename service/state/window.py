@@ -79,6 +79,11 @@ class Window:
         query = select(origins.c.id).where(origins.c.model == self.model, origins.c.model_digest == self.model_digest)
         return list(connection.scalars(query))
 
+    def is_empty(self, connection: Connection) -> bool:
+        """Return whether the window has no prediction."""
+        here = predictions.c.origin.in_(self.origins(connection)), *self.times()
+        return connection.execute(select(predictions.c.id).where(*here).limit(1)).first() is None
+
     def times(self) -> list[ColumnElement[bool]]:
         """Return the conditions on the time of prediction; `holds` has the same.
 

@@ -32,6 +32,7 @@ class WindowRows:
         bits: Unlabelled rows are those of a sample of the groups, see `thinning`.
         log_files: Number of hours that were read from the log sink.
         passed_over: Number of hours with a file there that has other rows than the state, which were read from this.
+        from_first: Whether a start that was chosen leaves out no row of the window that the rule sets.
     """
 
     rows: Rows
@@ -44,6 +45,7 @@ class WindowRows:
     bits: int = 0
     log_files: int = 0
     passed_over: int = 0
+    from_first: bool = False
 
     @property
     def share(self) -> float:

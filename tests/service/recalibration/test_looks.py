@@ -18,7 +18,7 @@ from bundle import BundleContents, LabelledLogits
 from candor.contract.certificates import Basis
 from service.serving import proposals
 from service.state.database import now_us
-from service.times import iso
+from service.times import DAY_US, iso
 from tests.array_files import npz
 
 from ..conftest import Digits, InThread, contents
@@ -55,6 +55,18 @@ def test_inputs_that_return_with_their_labels_are_not_fresh(service: InThread, d
     service.teach(digits.images[ROWS : 2 * ROWS], digits.labels[ROWS : 2 * ROWS])
     fresh = recalibrated(service, since=others)
     assert (fresh["gate"]["attempt"], looks(fresh)) == (1, ("traffic", 1))
+
+
+def test_a_start_before_every_row_is_that_of_the_rule(service: InThread, digits: Digits) -> None:
+    """The rows are the same, so the choice costs nothing; a start that leaves a row out divides delta."""
+    service.teach(digits.images[:ROWS], digits.labels[:ROWS])
+    found = recalibrated(service, since=now_us() - 30 * DAY_US)
+    assert found["policies"]["auto-read"]["certified"]["accept"]["delta"] == pytest.approx(0.05 / 2)
+    later = now_us()
+    service.teach(digits.images[ROWS : 2 * ROWS], digits.labels[ROWS : 2 * ROWS])
+    found = recalibrated(service, since=later)
+    assert looks(found) == ("traffic", 1)
+    assert found["policies"]["auto-read"]["certified"]["accept"]["delta"] < 0.05 / 2 / 144
 
 
 def test_feedback_in_a_labelled_set_is_not_fresh(service: InThread, digits: Digits) -> None:
