@@ -242,7 +242,9 @@ def create_app(settings: Settings, others: Others | None = None) -> Candor:
         threads = processors_each(runtime.others.processes)
         decoders = Decoders(threads, max_waiting_bytes=_BODIES_IN_HAND * settings.max_body_bytes)
         certificates = Certificates.of(settings)
-        if certificates is None and settings.uds is None and not is_loopback(settings.host) and runtime.others.first:
+        if certificates is not None:
+            certificates.tell()
+        elif settings.uds is None and not is_loopback(settings.host) and runtime.others.first:
             logger.warning(
                 "PLAIN HTTP BEYOND THIS MACHINE: keys, rows and labels can be read on the network",
                 host=settings.host,

@@ -34,6 +34,7 @@
     ├── ForbiddenError
     ├── RateLimitedError               this key has sent too many requests
     ├── ConfigurationError             the service cannot start with this configuration
+    │   └── NoStateError               the state is missing or of an older version: the next start makes it
     ├── BundleRefusedError             the bundle is damaged or does not reproduce its golden logits
     ├── RunTooLongError                the model does not end for these rows
     ├── UpstreamRejectedError          the server that runs the model cannot score these rows
@@ -365,6 +366,10 @@ class ConfigurationError(CandorError):
 
     title = "Unusable configuration"
     kind = "configuration"
+
+
+class NoStateError(ConfigurationError):
+    """There is no state yet, or one of an older version. The next start of a service creates or updates it."""
 
 
 class BundleRefusedError(CandorError):

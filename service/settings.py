@@ -582,7 +582,7 @@ class Settings(BaseSettings):
                 raise ValueError(f"{origin!r} is not an origin such as https://app.example: no path, no wildcard")
         return listed
 
-    @field_validator("webhook_url")
+    @field_validator("otlp_endpoint", "webhook_url")
     @classmethod
     def _whole(cls, url: str | None) -> str | None:
         if url is not None:

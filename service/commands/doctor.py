@@ -7,8 +7,9 @@ import os
 import platform
 import resource
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -200,25 +201,22 @@ def _workers(settings: Settings) -> Iterator[Finding]:
 
 
 def _database(settings: Settings) -> Iterator[Finding]:
-    from service.errors import ConfigurationError, StateUnavailableError
+    from service.errors import ConfigurationError, NoStateError, StateUnavailableError
     from service.state.database import Database
     from service.state.keys import KeyStore
     from service.state.revisions import RevisionStore
 
     try:
         database = Database.open(settings.state_url, readonly=True)
-    except ConfigurationError as error:
-        new = error.found == "no file"
-        yield Finding(
-            "state",
-            "note" if new else "bad",
-            "none yet; it is made at the first start" if new else str(error),
-            None if new else error.remedy,
-        )
-        if new:
+    except NoStateError as error:
+        if error.found is None:
+            yield Finding("state", "note", "none yet; it is made at the first start")
             yield from _keys(settings, ())
+        else:
+            text = f"{error.found}; the next start updates it to {error.expected}"
+            yield Finding("state", "note", text, "Back up the state first: only the back-up leads back.")
         return
-    except StateUnavailableError as error:
+    except (ConfigurationError, StateUnavailableError) as error:
         yield Finding("state", "bad", str(error), error.remedy)
         return
     try:
@@ -306,14 +304,21 @@ def _files(settings: Settings) -> Iterator[Finding]:
         yield Finding(
             "policies", "bad", f"folder {settings.policies} does not exist", "Create it, or unset CANDOR_POLICIES."
         )
-    checks: list[tuple[str, Callable[[], object]]] = [("TLS", lambda: Certificates.of(settings))]
-    if settings.webhook_url is not None:
-        checks.append(("webhook", lambda: secrets_of(settings.webhook_secret_file)))
-    for subject, check in checks:
-        try:
-            check()
-        except ConfigurationError as error:
-            yield Finding(subject, "bad", str(error), error.remedy or f"Check {error.where}.")
+    try:
+        if settings.webhook_url is not None:
+            secrets_of(settings.webhook_secret_file)
+    except ConfigurationError as error:
+        yield Finding("webhook", "bad", str(error), error.remedy or f"Check {error.where}.")
+    try:
+        certificates = Certificates.of(settings)
+    except ConfigurationError as error:
+        yield Finding("TLS", "bad", str(error), f"Check {error.where}.")
+        return
+    now = datetime.now(UTC)
+    if certificates is not None and (problem := certificates.invalid(now)):
+        yield Finding("TLS", "bad", f"{problem} Clients refuse the certificate.", "Renew it.")
+    elif certificates is not None and (problem := certificates.invalid(now + timedelta(microseconds=_SOON_US))):
+        yield Finding("TLS", "note", problem, "Renew it: the service reads it again.")
 
 
 def _bundles(settings: Settings) -> Iterator[Finding]:

@@ -72,10 +72,15 @@ def upgrade(connection: Connection) -> bool:
         if before is not None and before < _CHAINED:
             audit_chain.chain_all(connection)
     except (CommandError, ResolutionError) as error:
-        raise ConfigurationError(
-            "The state database was written by a newer version of Candor.",
-            found=f"schema {current(connection)}",
-            expected=f"schema {newest()} or older",
-            remedy="Run the newer version, or restore the copy of the database from before the update.",
-        ) from error
+        raise newer_state(before) from error
     return current(connection) == newest()
+
+
+def newer_state(schema: str | None) -> ConfigurationError:
+    """Return the error of a database that a newer program wrote."""
+    return ConfigurationError(
+        "The state database was written by a newer version of Candor.",
+        found=f"schema {schema}",
+        expected=f"schema {newest()} or older",
+        remedy="Run the newer version, or restore the copy of the database from before the update.",
+    )

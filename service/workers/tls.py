@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,6 +76,28 @@ class Certificates:
             return
         self._pair, self._seen, self._refused = pair, state, None
         logger.info("certificate read again", cert=str(self._cert))
+        self.tell()
+
+    def tell(self) -> None:
+        """Log that clients refuse the certificate, if it has expired or is not valid yet."""
+        if (problem := self.invalid(datetime.now(UTC))) is not None:
+            logger.error(
+                "clients refuse the certificate", error=problem, remedy="Renew it: the service reads it again."
+            )
+
+    def invalid(self, at: datetime) -> str | None:
+        """Return why clients refuse the certificate at a time, as far as that depends on the time; None if valid."""
+        from cryptography import x509
+
+        try:
+            certificate = x509.load_pem_x509_certificate(self._pair[0])  # the first is the service's own
+        except ValueError:  # OpenSSL accepts more than this reader
+            return None
+        if at > certificate.not_valid_after_utc:
+            return f"{self._cert} is valid until {certificate.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}."
+        if at < certificate.not_valid_before_utc:
+            return f"{self._cert} is valid from {certificate.not_valid_before_utc:%Y-%m-%dT%H:%M:%SZ}."
+        return None
 
     async def follow(self) -> None:
         """Check again and again, until cancelled."""

@@ -22,23 +22,23 @@ class Authority:
         self.file = folder / f"{name}.pem"
         self.file.write_bytes(self._signed(self._name, self._key, authority=True))
 
-    def issue(self, name: str) -> tuple[Path, Path]:
+    def issue(self, name: str, *, days: int = 1) -> tuple[Path, Path]:
         """Write a new certificate for 127.0.0.1 and localhost, and its key; return both files."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
         files = self._folder / f"{name}.pem", self._folder / f"{name}.key"
-        files[0].write_bytes(self._signed(subject, key, authority=False))
+        files[0].write_bytes(self._signed(subject, key, authority=False, days=days))
         files[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         files[1].chmod(0o600)
         return files
 
-    def _signed(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, authority: bool) -> bytes:
+    def _signed(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, authority: bool, days: int = 1) -> bytes:
         now = datetime.now(UTC)
         names = x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
         builder = (
             x509.CertificateBuilder(self._name, subject, key.public_key(), x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(days=1))
+            .not_valid_before(now - timedelta(days=2))
+            .not_valid_after(now + timedelta(days=days))
             .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
         )

@@ -136,6 +136,20 @@ def test_http_and_grpc_speak_tls_and_take_a_new_certificate(
     speak()
 
 
+def test_an_expired_certificate_is_served_and_told_until_it_is_renewed(
+    secure: Callable[..., Secure], tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server", days=-1)
+    with capture_logs() as logs:
+        certificates = secure(tls_cert=cert, tls_key=key).application.certificates
+        assert [one["error"][: len(str(cert))] for one in logs if one["log_level"] == "error"] == [str(cert)]
+        logs.clear()
+        authority.issue("server")
+        certificates.check()
+    assert [one["event"] for one in logs if "certificate" in one["event"]] == ["certificate read again"]
+
+
 def test_over_tls_the_cookie_is_of_this_host_alone(secure: Callable[..., Secure], tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     cert, key = authority.issue("server")

@@ -10,12 +10,17 @@ from typing import Any, Literal
 
 import onnxruntime
 import pytest
+from sqlalchemy import text
 
 from service.commands import doctor
 from service.inference import cuda, providers
 from service.settings import Settings
+from service.state import migrating
+from service.state.database import Database
 
+from ..authority import Authority
 from ..conftest import Digits, InThread, Spawn
+from ..state.conftest import drop_tables
 
 
 def examine(spawn: Spawn, **changes: str) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -115,6 +120,36 @@ def test_what_cannot_be_read_or_written_later_is_told_now(spawn: Spawn, tmp_path
     assert "not a file of secrets" in bad["webhook"]
     assert "CANDOR_LOG_SINK" in examine(spawn, log_sink=str(file))[1]["folders"]["found"]
     assert "CANDOR_UDS" in examine(spawn, uds=str(tmp_path / "nowhere/candor.sock"))[1]["folders"]["found"]
+
+
+def test_a_state_of_another_version_is_updated_or_refused(spawn: Spawn) -> None:
+    database = Database.open(spawn.environment["CANDOR_DATABASE_URL"])
+    for schema, status, state, told in (
+        ("0035", 0, "note", f"schema 0035; the next start updates it to schema {migrating.newest()}"),
+        ("9999", 1, "bad", "The state database was written by a newer version of Candor."),
+    ):
+        with database.begin() as connection:
+            connection.execute(text("UPDATE alembic_version SET version_num = :schema"), {"schema": schema})
+        code, found = examine(spawn)
+        assert (code, found["state"]["state"], found["state"]["found"]) == (status, state, told)
+        assert found["state"]["remedy"]
+    database.close()
+
+
+def test_an_empty_postgresql_is_filled_by_the_first_start(spawn: Spawn, postgres_url: str) -> None:
+    drop_tables(postgres_url)
+    status, found = examine(spawn, database_url=postgres_url)
+    assert (status, found["state"]["found"]) == (0, "none yet; it is made at the first start")
+
+
+@pytest.mark.parametrize(("days", "state"), [(-1, "bad"), (1, "note"), (30, None)])
+def test_a_certificate_that_has_expired_or_soon_will_is_told(
+    spawn: Spawn, tmp_path: Path, days: int, state: str | None
+) -> None:
+    cert, key = Authority(tmp_path).issue("server", days=days)
+    status, found = examine(spawn, tls_cert=str(cert), tls_key=str(key))
+    assert (status, found.get("TLS", {}).get("state")) == (int(state == "bad"), state)
+    assert state is None or found["TLS"]["found"].startswith(f"{cert} is valid until 20")
 
 
 def test_people_get_a_table(spawn: Spawn) -> None:

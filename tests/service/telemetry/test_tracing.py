@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from pydantic import ValidationError
 
+from service.settings import Settings
 from tests.waiting import PATIENCE_S, WAIT, until
 
 from .test_logs import lines
@@ -159,3 +161,9 @@ def test_a_share_of_nothing_traces_nothing_and_a_lost_collector_harms_nothing(
 def test_without_an_endpoint_nothing_of_it_is_imported() -> None:
     code = "import sys, service.app; sys.exit(any(name.startswith('opentelemetry.sdk') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("endpoint", ["foo", "collector:4318", "grpc://collector:4317"])
+def test_what_is_not_the_url_of_a_collector_is_refused(endpoint: str) -> None:
+    with pytest.raises(ValidationError, match="otlp_endpoint"):
+        Settings(otlp_endpoint=endpoint)
