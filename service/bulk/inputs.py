@@ -207,6 +207,7 @@ def find(address: str) -> list[Source]:
     Raises:
         ConfigurationError: There is nothing at the address, or it cannot be listed.
         InputValueError: A file has an unknown ending, or the formats differ.
+        MalformedBodyError: The reader of Parquet crashes over a local file.
     """
     with _readable(address):
         sources = _remote(address) if is_url(address) else _local(address)
@@ -221,9 +222,11 @@ def find(address: str) -> list[Source]:
             expected="files of one format",
         )
     if formats == {"parquet"}:
+        from service.row_files.parquet_opening import check_opening
         from service.row_files.parquet_rows import check_installed
 
         check_installed()
+        check_opening(Path(source.address) for source in sources if not is_url(source.address))
     return sources
 
 

@@ -88,10 +88,12 @@ def read_rows(path: Path) -> Generator[Row, None, None]:
     if media_type in (CSV_TYPE, NDJSON_TYPE):
         return _of_lines(path, media_type)
     from service.row_files.npz_rows import read_npz
+    from service.row_files.parquet_opening import check_opening
     from service.row_files.parquet_rows import PARQUET_TYPE, check_installed, read_parquet_rows
 
     if media_type == PARQUET_TYPE:
         check_installed()
+        check_opening([path])
         return _of_batches(read_parquet_rows(path))
     return _of_batches(read_npz(path, limit=sys.maxsize))
 
