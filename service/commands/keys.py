@@ -108,12 +108,10 @@ def add(
     models, rates or source differ: they never change.
     """
     from service.state.database import now_us
+    from service.state.password import read_secret
 
-    try:
-        text = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"{file}: {error}") from error
     with reporting(), _keys(database_url) as keys:
+        text = read_secret(file, "key", where="FILE").strip()
         if (there := keys.find(text)) is not None:
             if not there.valid_at(now_us()):
                 state = "is revoked" if there.revoked_at else "has expired"
