@@ -41,6 +41,7 @@ check addresses
 check image examples/seven.png
 check grpc
 check feedback
+check labelled_set
 check dry_run
 up
 [ "$(first_key init)" = "$CANDOR_API_KEY" ] || fail "init created a second key"

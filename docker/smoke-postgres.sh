@@ -70,6 +70,7 @@ check refused
 check addresses
 check image examples/seven.png
 check feedback
+check labelled_set
 check activate
 all_serve "$("$PYTHON" -c "import json; print(json.load(open('$work/state.json'))['active'])")"
 

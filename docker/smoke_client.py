@@ -98,6 +98,18 @@ def dry_run(http: httpx.Client) -> str:
     return f"{rows} rows; {result['summary']}"
 
 
+def labelled_set(http: httpx.Client) -> str:
+    """A file of labelled rows is stored, and deleted again."""
+    row = {"inputs": [[[0]] * 8] * 8, "label": "7", "group": "smoke"}
+    lines = "".join(json.dumps(row) + "\n" for _ in range(BATCH))
+    headers = {"content-type": "application/x-ndjson"}
+    stored = ok(http.post(f"{MODEL}/labelled-sets", content=lines, headers=headers))
+    expect(stored["rows"] == BATCH, f"stored {stored}")
+    deleted = http.delete(f"{MODEL}/labelled-sets/{stored['id']}")
+    expect(deleted.is_success, f"not deleted: HTTP {deleted.status_code}: {deleted.text}")
+    return f"{BATCH} rows stored and deleted"
+
+
 def activate(http: httpx.Client) -> str:
     """A recalibration becomes a proposal, and an operator activates it."""
     proposal = _refit(http, "propose")["revision"]
@@ -246,7 +258,7 @@ def _refit(http: httpx.Client, mode: str) -> dict[str, Any]:
 VERBS: dict[str, Callable[..., str]] = {
     verb.__name__: verb
     for part in (
-        (refused, image, grpc, feedback, dry_run, activate, remember, survived),
+        (refused, image, grpc, feedback, dry_run, labelled_set, activate, remember, survived),
         (addresses, unavailable, load, load_until, scraped),
     )
     for verb in part

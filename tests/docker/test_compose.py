@@ -95,21 +95,26 @@ def test_the_database_is_reached_by_its_own_only() -> None:
     assert SERVICES["init"]["network_mode"] == SERVICES["secrets"]["network_mode"] == "none"
 
 
-def test_only_named_volumes_can_be_written() -> None:
+def test_only_volumes_can_be_written() -> None:
     for service in SERVICES.values():
         for volume in service["volumes"]:
             if isinstance(volume, str):
                 assert volume.split(":")[0] in COMPOSE["volumes"]
-            else:
+            elif volume != COMPOSE["x-scratch"]:
                 assert volume["type"] == "bind"
                 assert volume["read_only"] is True
+
+
+def test_uploads_have_room_wherever_they_arrive() -> None:
+    found = {name for name in CANDOR if re.search(r"[':]/var/lib/candor'", str(SERVICES[name]["volumes"]))}
+    assert found == {"init", "candor", "candor-gpu", "replica", "worker"}
 
 
 def test_what_is_mounted_is_there() -> None:
     targets = {}
     for service in SERVICES.values():
         for volume in service["volumes"]:
-            if not isinstance(volume, str):
+            if "source" in volume and not isinstance(volume, str):
                 source = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", volume["source"])
                 assert (ROOT / source).exists(), source
                 targets[volume["target"]] = ROOT / source
