@@ -51,7 +51,12 @@ ALL: dict[str, Any] = {
     "priorityClassName": "high",
     "worker": {"replicas": 2, "settings": {"LOG_SAMPLE": "1"}},
     "ingress": {"enabled": True, "host": "candor.example", "className": "nginx", "tlsSecret": "tls"},
-    "gateway": {"enabled": True, "parentRefs": [{"name": "edge"}], "hostnames": ["candor.example"]},
+    "gateway": {
+        "enabled": True,
+        "parentRefs": [{"name": "edge"}],
+        "hostnames": ["candor.example"],
+        "grpc": {"hostnames": ["grpc.candor.example"]},
+    },
     "autoscaling": {"enabled": True, "targetQueueRows": 200},
     "networkPolicy": {
         "enabled": True,
@@ -371,6 +376,26 @@ def test_a_service_finds_its_pods_and_only_them(render: Render) -> None:
         ports = {port["port"] for port in one(documents, "Service")["spec"]["ports"]}
         assert backend["name"] == "prod-candor"
         assert backend["port"] in ports
+
+
+def test_no_listener_gets_a_host_for_both_protocols(render: Render, templates: Any) -> None:
+    """The Gateway API has it accept one of the two routes only, and refuse the other."""
+    edge = {"enabled": True, "parentRefs": [{"name": "edge"}]}
+
+    def routes(grpc: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        documents = render({**LEAST, "gateway": {**edge, "hostnames": ["a.example"], "grpc": grpc}})
+        return {each["kind"]: each["spec"] for each in documents if each["kind"].endswith("Route")}
+
+    assert set(routes({})) == {"HTTPRoute"}
+    assert routes({"hostnames": ["b.example"]})["GRPCRoute"]["parentRefs"] == [{"name": "edge"}]
+    own = [{"name": "edge", "sectionName": "grpc"}]
+    assert routes({"hostnames": ["a.example"], "parentRefs": own})["GRPCRoute"]["parentRefs"] == own
+    assert "hostnames" not in routes({"parentRefs": own})["GRPCRoute"]
+    for hostnames in ([], ["a.example"]):
+        gateway = {**edge, "hostnames": hostnames, "grpc": {"hostnames": ["a.example"]}}
+        done = templates({**LEAST, "gateway": gateway})
+        assert done.returncode != 0
+        assert "gateway.grpc: name hosts other than those of gateway.hostnames" in done.stderr
 
 
 def matched(documents: list[dict[str, Any]], labels: dict[str, str]) -> set[str]:
