@@ -75,8 +75,9 @@ class Questions:
         """
         answers: list[tuple[int, Any, str | None]] = [(worker, None, why) for worker, why in missing.items()]
         if what in self._counts:
-            ended = self._counts[what].ended
-            answers.append((0, summed([ended, own]) if what == METRICS else ended, None))
+            counts = self._counts[what]
+            leaving = [counted(counts.last[worker]) for worker in missing if worker in counts.last]
+            answers.append((0, summed([counts.ended, *leaving, *([own] if what == METRICS else [])]), None))
         id_ = next(self._numbers)
         self._open[id_] = one = _Open(asker, number, what, set(members), answers)
         one.timer = asyncio.get_running_loop().call_later(within_s, self._end, id_)

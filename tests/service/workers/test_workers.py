@@ -309,6 +309,33 @@ def test_a_worker_that_is_asked_to_end_is_replaced_and_loses_nothing(service: Pr
         assert len({worker_of(client.get("/livez")) for client in many}) == WORKERS
 
 
+def test_no_count_falls_while_a_worker_ends(service: Process, upstream: Hostile, body: dict[str, Any]) -> None:
+    """Prometheus would take that for a restart of everything, and count it all again."""
+    (other,) = set(children(service.popen.pid)) - {leader(service)}
+    go = threading.Event()
+
+    def hold(handler: Any, found: httpx.Response) -> None:
+        assert go.wait(PATIENCE_S)
+        give(handler, found.content, found.status_code, **found.headers)
+
+    with one_for_each_worker(service) as both, ThreadPoolExecutor(WORKERS) as pool:
+        for client in both:
+            assert client.post("/predict", json=body).status_code == 200
+        before, restarted = service.metric("candor_predictions_total"), service.metric("candor_worker_restarts_total")
+        upstream.answer, asked = hold, upstream.asked
+        held = [pool.submit(client.post, "/v1/models/far/predict", json=body) for client in both]
+        until(lambda: upstream.asked >= asked + WORKERS, lambda: str(held))
+        os.kill(other, signal.SIGTERM)
+        until(lambda: service.metric("candor_workers_ready") == WORKERS - 1)
+        assert is_alive(other)
+        assert service.metric("candor_predictions_total") == before
+        go.set()
+        assert [answer.result(PATIENCE_S).status_code for answer in held] == [200] * WORKERS
+    upstream.answer = None
+    until(lambda: service.metric("candor_worker_restarts_total") == restarted + 1)
+    until(lambda: service.metric("candor_workers_ready") == WORKERS)
+
+
 def recalibrate(service: Process, digits: Any, by: list[httpx.Client]) -> None:
     """Each of these clients takes its job's result."""
     service.teach(digits.dimmed[:300], digits.labels[:300])
