@@ -272,6 +272,8 @@ class Connection(HttpToolsProtocol):
             self._begin_own(own, keep_alive=self.parser.should_keep_alive() and not self._stopping)
             self.headers = []
             return
+        if self.parser.get_http_version() == "1.0":  # such a client takes 100 for the answer (RFC 9110, section 10.1.1)
+            self.expect_100_continue = False
         super().on_headers_complete()
         self.headers = []  # the scope has those of the head; what comes now are trailers, which nobody reads
         self.cycle.transport = self._joined

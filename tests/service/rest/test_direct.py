@@ -134,6 +134,11 @@ WAYS: dict[str, tuple[Callable[[Asked], bytes], bool, Callable[[bytes], bytes]]]
         ASGI,
         lambda answer: answer.replace(b"\r\n\r\n", b"\r\n" + CLOSE, 1),
     ),
+    "HTTP/1.0 expecting": (
+        lambda asked: with_length(asked, "expect: 100-continue\r\n", version="1.0"),
+        ASGI,
+        lambda answer: answer.replace(b"\r\n\r\n", b"\r\n" + CLOSE, 1),
+    ),
     "HTTP/1.0 keep-alive": (
         lambda asked: with_length(asked, "connection: keep-alive\r\n", version="1.0"),
         ASGI,
