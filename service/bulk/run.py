@@ -25,6 +25,7 @@ from service.bulk.output import Written, place_of
 from service.bulk.processes import Team
 from service.bulk.ray_data import score_on_ray
 from service.bulk.worker import Task, added_columns, clash, rows_per_run
+from service.decisions.certificates import warnings
 from service.errors import ConfigurationError, InputValueError
 from service.inference.providers import resolve_provider
 from service.serving.loading import Loader
@@ -83,6 +84,7 @@ class Summary:
         kept: How many of them an interrupted run had written.
         rejected: Rows refused.
         actions: Rows by action.
+        warnings: Sentences on what the policy does not certify, and what that does to the rows.
     """
 
     output: str
@@ -94,6 +96,7 @@ class Summary:
     kept: int
     rejected: int
     actions: Mapping[str, int]
+    warnings: Sequence[str] = ()
 
 
 def score(
@@ -154,6 +157,7 @@ def score(
         kept=kept,
         rejected=manifest.rejected,
         actions=manifest.actions,
+        warnings=[] if solved is None else warnings(solved),
     )
 
 

@@ -152,5 +152,7 @@ def _print(summary: Summary, *, as_json: bool) -> None:
     if summary.actions:
         console.print(escape(", ".join(f"{action} {count:,}" for action, count in summary.actions.items())))
     console.print(f"[dim]{escape(' '.join(filter(None, (summary.model, summary.revision, summary.policy))))}[/dim]")
+    for said in summary.warnings:
+        complaints.print(f"[yellow]{escape(said)}[/yellow]", soft_wrap=True, highlight=False)
     if summary.rejected:
         complaints.print(f"[yellow]Refused rows: {summary.rejected:,}. See rejects-*.ndjson.[/yellow]", highlight=False)

@@ -113,6 +113,21 @@ class TestRows:
         assert sum(summary["actions"].values()) == 700
         assert len({row["prediction_id"] for row in found}) == 700
 
+    def test_a_promise_that_is_not_certified_is_said(self, folders: dict[str, Path], tmp_path: Path) -> None:
+        policy = tmp_path / "policies" / "payments" / "strict.yaml"
+        policy.parent.mkdir(parents=True)
+        bands = "[{action: block, when: {min_precision: 0.9999}}, {action: review}]"
+        policy.write_text(f"id: strict\npositive: fraud\nbands: {bands}\n")
+        file, out = written(tmp_path / "rows.csv", payments(5)), tmp_path / "out"
+        arguments = ["score", file, out, "--model", "payments", "--policy", "strict", "--processes", "1"]
+        arguments += ["--bundles", folders["bundles"], "--policies", tmp_path / "policies"]
+        done = CliRunner().invoke(app, list(map(str, arguments)))
+        assert done.exit_code == 0, (done.output, done.exception)
+        assert done.stderr.startswith("Every row gets 'review': block is not certified, because ")
+        done = CliRunner().invoke(app, [*map(str, arguments), "--resume", "--json"])
+        (said,) = json.loads(done.stdout)["warnings"]
+        assert said.startswith("Every row gets 'review'")
+
     def test_formats_in_and_out_hold_the_same_rows(self, settings: Settings, tmp_path: Path) -> None:
         rows = payments(50)
         fraud = expected(rows)
