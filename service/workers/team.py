@@ -113,8 +113,7 @@ class Team:
         number, future = next(self._numbers), Future[list[Answer]]()
         self._asked[number] = future
         if self._alone:
-            self._asked.pop(number)
-            future.set_exception(ConnectionError())
+            self._told(number, ConnectionError())
         else:
             self._send({"ask": what, "id": number, "within_s": within_s(what), "others": others})
         return future
@@ -142,17 +141,27 @@ class Team:
                     self._joined.set_result(None)
                 elif "stopping" in message:
                     self.stopping = True
-                elif (future := self._asked.pop(message["told"], None)) is not None:
-                    future.set_result([Answer(*answer) for answer in message["answers"]])
+                else:
+                    self._told(message["told"], [Answer(*answer) for answer in message["answers"]])
         except OSError:
             pass
         self._alone = True
         for number in list(self._asked):
-            self._asked.pop(number).set_exception(ConnectionError())
+            self._told(number, ConnectionError())
         if not self._joined.done():
             self._joined.set_exception(ConnectionError("the supervisor is gone"))
         time.sleep(self._leave_within_s)  # the end of `connections` stops the worker; this is for one that hangs
         os._exit(1)
+
+    def _told(self, number: int, told: list[Answer] | ConnectionError) -> None:
+        """End a question, unless it has ended or nobody waits for its answer any more."""
+        future = self._asked.pop(number, None)
+        if future is None or not future.set_running_or_notify_cancel():
+            return
+        if isinstance(told, ConnectionError):
+            future.set_exception(told)
+        else:
+            future.set_result(told)
 
     def _do(self, what: str, number: int) -> None:
         try:

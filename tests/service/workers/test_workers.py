@@ -230,6 +230,25 @@ def test_one_silent_worker_makes_the_service_unready(service: Process) -> None:
     until(lambda: service.http.get("/readyz").status_code == 200)
 
 
+def test_callers_who_give_up_waiting_for_a_silent_worker_harm_no_other(service: Process) -> None:
+    workers = set(children(service.popen.pid))
+    (other,) = workers - {leader(service)}
+    own_connection = [("grpc.use_local_subchannel_pool", 1)]
+    os.kill(other, signal.SIGSTOP)
+    try:
+        for _ in range(CLIENTS):
+            with grpc.insecure_channel(service.grpc_address, own_connection) as channel:
+                ready = channel.unary_unary("/inference.GRPCInferenceService/ServerReady")
+                with pytest.raises(grpc.RpcError) as error:
+                    ready(b"", timeout=0.3)
+                assert error.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    finally:
+        os.kill(other, signal.SIGCONT)
+    with one_for_each_worker(service) as both:
+        until(lambda: {client.get("/readyz").status_code for client in both} == {200})
+    assert set(children(service.popen.pid)) == workers
+
+
 def test_a_worker_that_hangs_is_not_ready_then_killed_and_replaced(spawn: Spawn, tmp_path: Path) -> None:
     hurry = "from service.workers import supervisor; supervisor._PING_EVERY_S = 0.1"
     (tmp_path / "sitecustomize.py").write_text(hurry)  # Python imports it when it starts
