@@ -209,7 +209,7 @@ class Jobs:
     async def _execute(self, job: Job) -> None:
         """Run a job when its turn comes, unless it has ended by then."""
         structlog.contextvars.bind_contextvars(job=job.id)
-        async with self._one_at_a_time.setdefault(job.model, asyncio.Lock()), self._room, self._turn(job.model):
+        async with self._one_at_a_time.setdefault(job.model, asyncio.Lock()), self._turn(job.model):
             job = await asyncio.to_thread(self._store.start, job.id)
             if job.state not in UNFINISHED:
                 return
@@ -239,18 +239,19 @@ class Jobs:
 
     @contextlib.asynccontextmanager
     async def _turn(self, model: str) -> AsyncIterator[None]:
-        """Wait for and hold the lock on the model's jobs."""
+        """Wait for and hold the lock on the model's jobs, and room; a job that another replica runs takes none here."""
         while True:
             stack = contextlib.ExitStack()
             lock = self._database.try_lock(f"jobs/{model}")
-            entering = asyncio.create_task(asyncio.to_thread(stack.enter_context, lock))
-            try:
-                if await asyncio.shield(entering):
-                    yield
-                    return
-            finally:
-                await asyncio.wait((entering,))  # a taken lock must be released, even after a cancellation
-                await asyncio.to_thread(stack.close)
+            async with self._room:
+                entering = asyncio.create_task(asyncio.to_thread(stack.enter_context, lock))
+                try:
+                    if await asyncio.shield(entering):
+                        yield
+                        return
+                finally:
+                    await asyncio.wait((entering,))  # a taken lock must be released, even after a cancellation
+                    await asyncio.to_thread(stack.close)
             await asyncio.sleep(self._settings.poll_interval_s)
 
     async def _end(self, job: Job, change: dict[str, Any]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,10 @@ import pytest
 from sqlalchemy import func, select, update
 
 from service.errors import StateUnavailableError
+from service.recalibration.jobs import _AT_ONCE
+from service.recalibration.task import RefitRequest
 from service.state import tables
+from service.state.jobs import Job
 from tests.waiting import PATIENCE_S, WAIT, until
 
 from ..conftest import refit_processes
@@ -136,6 +141,21 @@ def test_refits_of_one_model_run_one_at_a_time(taught: Any) -> None:
     for earlier, later in itertools.pairwise(found):
         assert earlier["finished_at"] <= later["started_at"]
     assert [job["result"]["gate"]["attempt"] for job in found] == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("refits_here")
+def test_jobs_that_another_replica_runs_leave_room_for_those_of_other_models(used: Any) -> None:
+    jobs, others = used.runtime.jobs, [f"m{number}" for number in range(_AT_ONCE)]
+
+    def on_loop(work: Coroutine[Any, Any, Job]) -> Job:
+        return asyncio.run_coroutine_threadsafe(work, jobs._loop).result(PATIENCE_S)
+
+    with ExitStack() as held:
+        assert all(held.enter_context(used.runtime.database.try_lock(f"jobs/{model}")) for model in others)
+        waiting = [on_loop(jobs.submit(model, RefitRequest("dry_run"), by="test")) for model in others]
+        assert used.recalibrate().json()["state"] == "dry_run"
+        for job in waiting:
+            assert on_loop(jobs.cancel(job.id, by="test")).state == "cancelled"
 
 
 def test_an_activation_that_came_too_late_keeps_the_proposal(taught: Any, digits: Any) -> None:
