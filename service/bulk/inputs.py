@@ -145,8 +145,9 @@ class Source:
             files, path = file_system(self.address)
             open_ = partial(files.open, path)
         with open_("rb") as stream:
-            wrap = _OPENED.get(PurePosixPath(self.name).suffix.lower())
-            yield stream, stream if wrap is None else io.BufferedReader(wrap(stream), _BUFFER)
+            wrap = _OPENED.get(PurePosixPath(self.name).suffix.lower(), lambda file: file)
+            lines = self.format in ("csv", "ndjson")  # fsspec's files read none with a limit
+            yield stream, io.BufferedReader(wrap(stream), _BUFFER) if lines else stream
 
     def _csv(self, stream: IO[bytes], rows: int) -> _Cut:
         delimiter = delimiter_of(Path(self.name))
@@ -278,9 +279,9 @@ def _local(address: str) -> list[Source]:
 
 def _remote(address: str) -> list[Source]:
     files, path = file_system(address)
-    if files.isfile(path):
+    if not path.endswith("/") and files.isfile(path):  # a web server answers for folders, too
         return [Source(PurePosixPath(path).name, address, files.size(path))]
-    found = files.find(path, detail=True)
+    found = files.find(path, detail=True) or (files.info(path) and {})  # `find` leaves out what it cannot list
     named = ((each.removeprefix(path.rstrip("/") + "/"), each) for each in sorted(found))
     return [
         Source(name, str(files.unstrip_protocol(each)), found[each].get("size"))
@@ -316,9 +317,16 @@ def _readable(address: str) -> Iterator[None]:
     except RemoteError as error:
         raise ConfigurationError(f"{address} cannot be read: {error}", where=address) from error
     except OSError as error:
-        if error.errno is None:  # of bz2
+        if type(error) is OSError and error.errno is None:  # of bz2
             raise MalformedBodyError(f"The file is damaged: {error}.", where=address) from error
-        raise ConfigurationError(f"{address} cannot be read: {error.strerror}.", where=address) from error
+        missing = isinstance(error, FileNotFoundError)  # of fsspec; its cause is what the server said
+        why = error.strerror or (error.__cause__ or "nothing is there" if missing else error)
+        raise ConfigurationError(f"{address} cannot be read: {why}.", where=address) from error
+    except Exception as error:
+        if not is_url(address):
+            raise
+        # Each file system has exceptions of its own.
+        raise ConfigurationError(f"{address} cannot be read: {error}.", where=address) from error
 
 
 def _records(stream: IO[bytes], address: str, delimiter: str | None = None) -> Iterator[tuple[int, bytes]]:

@@ -6,12 +6,15 @@ import bz2
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import fsspec
@@ -31,6 +34,7 @@ from service.settings import Settings
 from service.state import tables
 from tests.children import children_of
 from tests.conftest import BIN
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S, until
 
 from .. import remote_models
@@ -189,6 +193,93 @@ class TestRows:
         np.testing.assert_allclose(fraud_of(rows_of(tmp_path / "copy")), expected(rows), atol=1e-5)
         with pytest.raises(InputValueError, match="finished"):
             scored(settings, "memory://payments", "memory://scored/run", part_rows=25)
+
+
+class Ranges(SimpleHTTPRequestHandler):
+    """A web server that gives parts of files, as most do and Python's does not; a folder `403` is closed."""
+
+    def do_GET(self) -> None:
+        path = Path(self.translate_path(self.path))
+        if self.path.startswith("/403"):
+            self.send_error(403)
+        elif path.is_file():
+            content = path.read_bytes()
+            wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("range", ""))
+            first, last = (0, len(content) - 1) if wanted is None else map(int, wanted.groups())
+            part = content[first : last + 1]
+            self.send_response(200 if wanted is None else 206)
+            self.send_header("accept-ranges", "bytes")
+            self.send_header("content-range", f"bytes {first}-{first + len(part) - 1}/{len(content)}")
+            self.send_header("content-length", str(len(part)))
+            self.end_headers()
+            self.wfile.write(b"" if self.command == "HEAD" else part)
+        else:
+            super().do_GET()
+
+    do_HEAD = do_GET  # noqa: N815  # http.server's
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """Address and folder of a web server."""
+    folder = tmp_path / "web"
+    folder.mkdir()
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Ranges, directory=str(folder))) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", folder
+        server.shutdown()
+        thread.join()
+
+
+class TestFilesOfAServer:
+    """Files of fsspec read parts of what is stored, unlike those in memory."""
+
+    @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.ndjson", "rows.parquet", "rows.npz"])
+    def test_every_format(self, web: tuple[str, Path], settings: Settings, tmp_path: Path, name: str) -> None:
+        url, folder = web
+        rows = payments(50)
+        amounts = [None if row[1] == "" else float(row[1]) for row in rows]
+        if name.endswith("npz"):
+            countries = np.array([row[2] for row in rows])
+            np.savez(folder / name, amount=np.array(amounts, np.float64), country=countries)
+        elif name.endswith("parquet"):
+            columns = {
+                "amount": Array(amounts, DataType.float64()),
+                "country": Array([r[2] or None for r in rows], DataType.string()),
+            }
+            write_parquet(RecordBatch.from_pydict(columns), folder / name)
+        elif name.endswith("ndjson"):
+            lines = ({"amount": a, "country": row[2] or None} for a, row in zip(amounts, rows, strict=True))
+            (folder / name).write_text("\n".join(map(json.dumps, lines)))
+        else:
+            content = written(tmp_path / "rows.csv", rows).read_bytes()
+            (folder / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+        summary = scored(settings, f"{url}/{name}", tmp_path / "out", part_rows=20)
+        assert (summary.rows, summary.parts) == (50, 3)
+        np.testing.assert_allclose(fraud_of(rows_of(tmp_path / "out")), expected(rows), atol=1e-5)
+
+    def test_a_folder(self, web: tuple[str, Path], settings: Settings, tmp_path: Path) -> None:
+        url, folder = web
+        for day in ("1", "2"):
+            (folder / "days" / day).mkdir(parents=True)
+            written(folder / "days" / day / "rows.csv", payments(20))
+        summary = scored(settings, f"{url}/days/", tmp_path / "out")
+        assert (summary.rows, summary.parts) == (40, 2)
+
+    def test_what_the_server_says_is_said(self, web: tuple[str, Path], settings: Settings, tmp_path: Path) -> None:
+        url, _ = web
+        for address, said in {
+            f"{url}/none.csv": "404",
+            f"{url}/403/rows.csv": "403.*Forbidden",
+            f"http://127.0.0.1:{free_port()}/rows.csv": "Cannot connect",
+            "memory://nowhere/rows.csv": "nothing is there",
+        }.items():
+            with pytest.raises(ConfigurationError, match=f"cannot be read: .*{said}"):
+                scored(settings, address, tmp_path / "out")
 
 
 class TestAsTheService:
