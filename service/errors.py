@@ -34,7 +34,8 @@
     ├── ForbiddenError
     ├── RateLimitedError               this key has sent too many requests
     ├── ConfigurationError             the service cannot start with this configuration
-    │   └── NoStateError               the state is missing or of an older version: the next start makes it
+    │   ├── NoStateError               there is no state yet: the next start makes it
+    │   └── OldStateError              the state is of an older version: the next start updates it
     ├── BundleRefusedError             the bundle is damaged or does not reproduce its golden logits
     ├── RunTooLongError                the model does not end for these rows
     ├── UpstreamRejectedError          the server that runs the model cannot score these rows
@@ -369,7 +370,11 @@ class ConfigurationError(CandorError):
 
 
 class NoStateError(ConfigurationError):
-    """There is no state yet, or one of an older version. The next start of a service creates or updates it."""
+    """There is no state yet. The next start of a service makes it."""
+
+
+class OldStateError(ConfigurationError):
+    """The state is of an older version. The next start of a service updates it."""
 
 
 class BundleRefusedError(CandorError):

@@ -201,20 +201,20 @@ def _workers(settings: Settings) -> Iterator[Finding]:
 
 
 def _database(settings: Settings) -> Iterator[Finding]:
-    from service.errors import ConfigurationError, NoStateError, StateUnavailableError
+    from service.errors import ConfigurationError, NoStateError, OldStateError, StateUnavailableError
     from service.state.database import Database
     from service.state.keys import KeyStore
     from service.state.revisions import RevisionStore
 
     try:
         database = Database.open(settings.state_url, readonly=True)
-    except NoStateError as error:
-        if error.found is None:
-            yield Finding("state", "note", "none yet; it is made at the first start")
-            yield from _keys(settings, ())
-        else:
-            text = f"{error.found}; the next start updates it to {error.expected}"
-            yield Finding("state", "note", text, "Back up the state first: only the back-up leads back.")
+    except NoStateError:
+        yield Finding("state", "note", "none yet; it is made at the first start")
+        yield from _keys(settings, ())
+        return
+    except OldStateError as error:
+        text = f"{error.found}; the next start updates it to {error.expected}"
+        yield Finding("state", "note", text, "Back up the state first: only the back-up leads back.")
         return
     except (ConfigurationError, StateUnavailableError) as error:
         yield Finding("state", "bad", str(error), error.remedy)

@@ -17,7 +17,7 @@ import structlog
 from sqlalchemy import URL, Connection, Engine, QueuePool, make_url, select, text
 from sqlalchemy import exc as database_errors
 
-from service.errors import ConfigurationError, NoStateError, StateUnavailableError
+from service.errors import ConfigurationError, NoStateError, OldStateError, StateUnavailableError
 from service.state import audit_chain, migrating, postgresql, sqlite
 from service.state.insertion import insert_for
 from service.state.numbering import take_number
@@ -99,7 +99,8 @@ class Database:
         Raises:
             ConfigurationError: The URL, the file or its folder cannot be used, the file is damaged or in use by another
                 server, or a newer program wrote it.
-            NoStateError: It is not there, or of an older version, and may not be created or updated.
+            NoStateError: It is not there, and may not be created.
+            OldStateError: An older program wrote it, and it may not be updated.
             StateUnavailableError: The database server does not answer.
         """
         parsed = parse(url)
@@ -109,7 +110,7 @@ class Database:
         if parsed.get_backend_name() == "sqlite":
             file = sqlite.file_of(parsed)
             if (readonly or existing) and not file.is_file():
-                raise _no_state(parsed, None)
+                raise _no_state(parsed, "no file")
             if not readonly:
                 sqlite.prepare(file)
                 try:
@@ -273,10 +274,17 @@ class Database:
                 connection.execute(insert.on_conflict_do_nothing())
         with self.connect() as connection:
             schema = migrating.current(connection)
-            if schema is not None and schema > migrating.newest():
+            if schema is None:
+                raise _no_state(self.engine.url, "no tables")
+            if schema > migrating.newest():
                 raise migrating.newer_state(schema)
-            if schema != migrating.newest():
-                raise _no_state(self.engine.url, schema)
+            if schema < migrating.newest():
+                raise OldStateError(
+                    f"{self.engine.url.render_as_string()} has the state of an older version of Candor.",
+                    found=f"schema {schema}",
+                    expected=f"schema {migrating.newest()}",
+                    remedy="Back it up, then start the service once to update it.",
+                )
             self.secret = connection.execute(select(secrets.c.value).where(secrets.c.name == "hash")).scalar_one()
 
 
@@ -387,15 +395,12 @@ def one_server_only(where: str) -> ConfigurationError:
     )
 
 
-def _no_state(url: URL, schema: str | None) -> NoStateError:
-    name = url.render_as_string()
+def _no_state(url: URL, found: str) -> NoStateError:
     return NoStateError(
-        f"{name} does not contain a state."
-        if schema is None
-        else f"{name} has the state of an older version of Candor.",
-        found=None if schema is None else f"schema {schema}",
+        f"{url.render_as_string()} does not contain a state.",
+        found=found,
         expected=f"schema {migrating.newest()}",
-        remedy="Start the service once: it creates the state, or updates it. Back up an older state first.",
+        remedy="Start the service once to create it.",
     )
 
 
