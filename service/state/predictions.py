@@ -146,12 +146,15 @@ class PredictionLog:
             self._closing = True
             self._changed.notify_all()
         self._thread.join(timeout)
+        left: list[_Waiting] = []
         with self._changed:
             if self._thread.is_alive():
                 self._abandoned = True
                 self.dropped += self.depth
                 self._settled = self._accepted
+                left, self._waiting = [*self._waiting], deque()
                 self._changed.notify_all()
+        _tell(left, _stopped())
 
     def _run(self) -> None:
         while True:

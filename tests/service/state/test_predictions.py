@@ -307,11 +307,14 @@ def test_a_promise_that_cannot_be_kept_says_so(
     log = PredictionLog(database, commit_interval_s=0)
     with pytest.raises(CandorError, match="could not be logged"):
         log.promise(batch(ids(1), references=["\ud800"])).result(PATIENCE_S)
-    Outage(database, monkeypatch)
-    promise = log.promise(batch(ids(1)))
+    outage = Outage(database, monkeypatch)
+    tried = log.promise(batch(ids(1)))
+    assert outage.tried.wait(PATIENCE_S)
+    behind = log.promise(batch(ids(1)))
     log.close(timeout=0.01)
-    with pytest.raises(StateUnavailableError):
-        promise.result(PATIENCE_S)
+    for promise in (tried, behind):
+        with pytest.raises(StateUnavailableError):
+            promise.result(PATIENCE_S)
 
 
 def test_a_sample_has_whole_groups_and_shares_stay_what_they_are(database: Database) -> None:
