@@ -174,7 +174,8 @@ class Loader:
         """Open a revision's bundle, so that `serve` is quick. It needs no lock, and fails as `serve` does."""
         if revision.bundle_id not in self._opened:
             found = self.read(revision)
-            self._opened.setdefault(found.id, (found, self._session(found)))
+            opened = found, self._session(found)
+            self._opened.setdefault(found.id, opened)  # of now: `keep_only` may have run since
 
     def read(self, revision: Revision) -> Bundle:
         """Return a revision's bundle as it is in its folder now, verified.
@@ -282,7 +283,7 @@ class Loader:
         """Open a bundle's model; the labels of a multi-label model share one session of their file."""
         like = None
         if found.manifest.label_of is not None:
-            opened = (other for each, other in self._opened.values() if each.model_digest == found.model_digest)
+            opened = (other for each, other in list(self._opened.values()) if each.model_digest == found.model_digest)
             like = next((other for other in opened if isinstance(other, Session) and not other.bound), None)
         return open_runtime(found, **self._options, like=like)
 

@@ -19,6 +19,7 @@ import pytest
 import bundle as bundles
 from calibrators import Temperature
 from service.errors import NotReadyError
+from service.inference.runtimes import open_runtime
 from service.inference.session import Session
 from service.serving.models import Models
 from service.settings import Settings
@@ -229,6 +230,22 @@ def test_a_model_by_the_name_of_a_path_is_refused_and_the_others_are_served(
     assert (refused.json()["found"], "--name" in refused.json()["remedy"]) == ("stats", True)
     answered = service.http.get("/v2/models/stats").json()["model_stats"]
     assert [entry["name"] for entry in answered] == ["digits", "letters"]
+
+
+def test_a_bundle_that_is_opened_while_others_are_let_go_stays_open(
+    start: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = start(bundles=root).runtime.models
+    loader, revision = models._loader, models.get("digits").served.revision
+
+    def meanwhile(*given: Any, **options: Any) -> Any:
+        loader.keep_only(())  # as an activation of another model ends, which does not know of this bundle
+        return open_runtime(*given, **options)
+
+    loader.keep_only(())
+    monkeypatch.setattr("service.serving.loading.open_runtime", meanwhile)
+    loader.open(revision)
+    assert loader.opened == {revision.bundle_id}
 
 
 def test_loading_needs_an_administrator(spawn: Any) -> None:
