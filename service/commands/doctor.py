@@ -202,11 +202,13 @@ def _workers(settings: Settings) -> Iterator[Finding]:
 
 def _database(settings: Settings) -> Iterator[Finding]:
     from service.errors import ConfigurationError, NoStateError, OldStateError, StateUnavailableError
-    from service.state.database import Database
+    from service.state.database import Database, one_server_only, parse
     from service.state.keys import KeyStore
     from service.state.revisions import RevisionStore
 
     try:
+        if not settings.background and parse(settings.state_url).get_backend_name() == "sqlite":
+            raise one_server_only("CANDOR_BACKGROUND")
         database = Database.open(settings.state_url, readonly=True)
     except NoStateError:
         yield Finding("state", "note", "none yet; it is made at the first start")
@@ -229,6 +231,39 @@ def _database(settings: Settings) -> Iterator[Finding]:
     if path is not None and (free := shutil.disk_usage(Path(path).resolve().parent).free) < _LITTLE_DISK_BYTES:
         yield Finding("disk", "note", f"{free / 1e9:.1f} GB free for the state", "Make room, or set a retention.")
     yield from _keys(settings, keys)
+
+
+def _further_databases(settings: Settings) -> Iterator[Finding]:
+    """Look at the databases beside the state. A service does without them while they do not answer."""
+    read_from, next_poll = "recalibrations read from CANDOR_DATABASE_URL", "changes arrive with the next poll"
+    yield from _further_database("CANDOR_DATABASE_READ_URL", lambda: settings.read_url, read_from)
+    yield from _further_database("CANDOR_DATABASE_DIRECT_URL", lambda: settings.direct_url, next_poll)
+
+
+def _further_database(setting: str, url_of: Callable[[], str | None], without: str) -> Iterator[Finding]:
+    from service.errors import ConfigurationError, StateUnavailableError
+    from service.state.database import Database, parse
+
+    try:
+        if (url := url_of()) is not None:
+            parse(url, setting, ["postgresql"])
+            Database.open(url, readonly=True).close()
+            yield Finding(setting, "ok", "answers")
+    except ConfigurationError as error:
+        yield Finding(setting, "bad", str(error), error.remedy or f"Expected: {error.expected}.")
+    except StateUnavailableError as error:
+        yield Finding(setting, "note", f"{error} Until it answers, {without}.", error.remedy)
+
+
+def _log_sink(settings: Settings) -> Iterator[Finding]:
+    from bundle import RemoteError
+    from bundle.remote import file_system
+
+    if settings.log_sink is not None and "://" in settings.log_sink:
+        try:
+            file_system(settings.log_sink)
+        except RemoteError as error:
+            yield Finding("log sink", "bad", f"CANDOR_LOG_SINK: {error}")
 
 
 def _keys(settings: Settings, keys: Sequence[ApiKey]) -> Iterator[Finding]:
@@ -401,6 +436,8 @@ _LOOKS = (
     _workers,
     _connections,
     _database,
+    _further_databases,
+    _log_sink,
     _folders,
     _audit_key,
     _files,

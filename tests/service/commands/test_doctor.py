@@ -17,6 +17,7 @@ from service.inference import cuda, providers
 from service.settings import Settings
 from service.state import migrating
 from service.state.database import Database
+from tests.ports import free_port
 
 from ..authority import Authority
 from ..conftest import Digits, InThread, Spawn
@@ -104,7 +105,7 @@ def test_what_cannot_be_read_or_written_later_is_told_now(spawn: Spawn, tmp_path
         uploads=f"{file}/uploads",
         audit_key_file=str(file),
         default_model="digit",
-        log_sink="s3://log",
+        log_sink="nowhere://log",
         tls_cert=str(file),
         tls_key=str(file),
         webhook_url="http://127.0.0.1/",
@@ -112,7 +113,7 @@ def test_what_cannot_be_read_or_written_later_is_told_now(spawn: Spawn, tmp_path
     )
     assert status == 1
     bad = {subject: one["found"] for subject, one in found.items() if one["state"] == "bad"}
-    assert bad.keys() == {"folders", "audit key", "default model", "TLS", "webhook"}
+    assert bad.keys() == {"folders", "audit key", "default model", "log sink", "TLS", "webhook"}
     assert bad["folders"].startswith("CANDOR_UPLOADS")
     assert "cannot be read as a private key" in bad["audit key"]
     assert "digits" in found["default model"]["remedy"]
@@ -150,6 +151,20 @@ def test_a_certificate_that_has_expired_or_soon_will_is_told(
     status, found = examine(spawn, tls_cert=str(cert), tls_key=str(key))
     assert (status, found.get("TLS", {}).get("state")) == (int(state == "bad"), state)
     assert state is None or found["TLS"]["found"].startswith(f"{cert} is valid until 20")
+
+
+def test_the_databases_beside_the_state_are_asked(spawn: Spawn, postgresql_url: str, tmp_path: Path) -> None:
+    nobody = f"postgresql://postgres@127.0.0.1:{free_port()}/candor"
+    urls = {"database_read_url": nobody, "database_direct_url": f"sqlite:///{tmp_path}/state.db"}
+    status, found = examine(spawn, **urls)
+    assert status == 1
+    assert found["CANDOR_DATABASE_READ_URL"]["state"] == "note"
+    assert "recalibrations read from CANDOR_DATABASE_URL" in found["CANDOR_DATABASE_READ_URL"]["found"]
+    assert found["CANDOR_DATABASE_DIRECT_URL"]["state"] == "bad"
+    Database.open(postgresql_url).close()
+    assert examine(spawn, database_read_url=postgresql_url)[1]["CANDOR_DATABASE_READ_URL"]["state"] == "ok"
+    found = examine(spawn, background="false")[1]
+    assert found["state"]["found"] == "A state in SQLite has one server, which runs everything."
 
 
 def test_people_get_a_table(spawn: Spawn) -> None:
