@@ -385,13 +385,14 @@ def _bundles(settings: Settings) -> Iterator[Finding]:
         else:
             text = f"folder {settings.bundle_folder} does not exist"
             yield Finding("bundles", "bad", text, "Create it, or set CANDOR_BUNDLES.")
+    known = f"one of: {', '.join(sorted(found)) or 'none found'}"
     if settings.default_model not in (None, *found) and not settings.bundle_reference.is_url:
-        yield Finding(
-            "default model",
-            "bad",
-            f"{settings.default_model} (CANDOR_DEFAULT_MODEL) is not in {settings.bundle_folder}",
-            f"Set it to one of: {', '.join(sorted(found)) or 'none found'}.",
-        )
+        text = f"{settings.default_model} (CANDOR_DEFAULT_MODEL) is not in {settings.bundle_folder}"
+        yield Finding("default model", "bad", text, f"Set it to {known}.")
+    missing = set(settings.models or ()) - found.keys()
+    if missing and not settings.bundle_reference.is_url:
+        text = f"{', '.join(sorted(missing))} (CANDOR_MODELS) not in {settings.bundle_folder}: the service is not ready"
+        yield Finding("models", "bad", text, f"Name {known}.")
     for location in (one for versions in found.values() for one in versions):
         subject = f"bundle {location.model}/{location.version}"
         try:

@@ -163,7 +163,8 @@ def test_the_databases_beside_the_state_are_asked(spawn: Spawn, postgresql_url: 
     assert found["CANDOR_DATABASE_DIRECT_URL"]["state"] == "bad"
     Database.open(postgresql_url).close()
     assert examine(spawn, database_read_url=postgresql_url)[1]["CANDOR_DATABASE_READ_URL"]["state"] == "ok"
-    found = examine(spawn, background="false")[1]
+    found = examine(spawn, background="false", models="digits,digit")[1]
+    assert found["models"]["found"].startswith("digit (CANDOR_MODELS) not in ")
     assert found["state"]["found"] == "A state in SQLite has one server, which runs everything."
 
 
