@@ -510,6 +510,9 @@ def test_names_that_read_as_numbers_stay_texts(render: Render) -> None:
         ({**LEAST, "policies": {"enabled": True, "existingConfigMap": "policies"}}, "policies.entries"),
         ({**LEAST, "settings": {"CANDOR_LOG_SAMPLE": "0.5"}}, "omit CANDOR_ from CANDOR_LOG_SAMPLE"),
         ({**LEAST, "worker": {"settings": {"GRPC_PORT": "9000"}}}, "omit GRPC_PORT"),
+        ({**LEAST, "settings": {"HOST": "127.0.0.1"}}, "omit HOST"),
+        ({**LEAST, "settings": {"STOP_DELAY_S": "60"}}, "omit STOP_DELAY_S"),
+        ({**LEAST, "settings": {"BACKGROUND": "true"}}, "so set worker.enabled"),
         ({**LEAST, "podLabels": {"app.kubernetes.io/name": "mine"}}, "podLabels: omit app.kubernetes.io/name"),
     ],
 )

@@ -217,7 +217,8 @@ env:
   {{- if and $values.policies.enabled $values.policies.existingConfigMap (not $values.policies.entries) }}{{ fail "policies.entries: name the entries of the ConfigMap" }}{{ end }}
   {{- range $name := concat (keys $values.settings) (keys $values.worker.settings) }}
   {{- if hasPrefix "CANDOR_" $name }}{{ fail (printf "settings: omit CANDOR_ from %s" $name) }}{{ end }}
-  {{- if has $name (list "PORT" "UDS" "GRPC_PORT") }}{{ fail (printf "settings: omit %s; the pods listen where the chart's Service and probes expect it" $name) }}{{ end }}
+  {{- if has $name (list "HOST" "PORT" "UDS" "GRPC_PORT") }}{{ fail (printf "settings: omit %s; the pods listen where the chart's Service and probes expect it" $name) }}{{ end }}
+  {{- with get (dict "STOP_DELAY_S" "stop.delaySeconds" "DRAIN_TIMEOUT_S" "stop.drainSeconds" "BACKGROUND" "worker.enabled") $name }}{{ fail (printf "settings: omit %s; other parts of the pods depend on it, so set %s" $name .) }}{{ end }}
   {{- end }}
   {{- $own := dict "HOST" "0.0.0.0" "PORT" "8000" "DATABASE_URL" $url "DATABASE_PASSWORD_FILE" "/secrets/database/password" }}
   {{- /* Empty is unset: the image sets a port. */}}
