@@ -107,6 +107,7 @@ def add(
     Does nothing if the key was added before. Exits 1 if it was revoked or has expired since, and 2 if its scopes,
     models, rates or source differ: they never change.
     """
+    from service.errors import ConfigurationError
     from service.state.database import now_us
     from service.state.password import read_secret
 
@@ -120,9 +121,14 @@ def add(
             _check_same(there, file, scope, model, source=source, rate=rate, rows_rate=rows_rate)
             complaints.print(f"The key in {escape(str(file))} exists already.", soft_wrap=True)
             return
-        key, _ = keys.create(
-            name, scope, requests_per_s=rate, rows_per_s=rows_rate, models=model or None, source=source, text=text
-        )
+        try:
+            key, _ = keys.create(
+                name, scope, requests_per_s=rate, rows_per_s=rows_rate, models=model or None, source=source, text=text
+            )
+        except ConfigurationError as error:
+            if error.where == "key":
+                error.place = str(file)
+            raise
         console.print(f"added {key.prefix}")
 
 

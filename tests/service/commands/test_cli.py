@@ -349,6 +349,7 @@ def test_a_key_from_a_file_is_added_once(spawn: Any, tmp_path: Path) -> None:
     file.write_text("secret")
     refused = spawn.run(*command)
     assert (refused.returncode, "not the text of an API key" in refused.stderr) == (2, True)
+    assert f"where: {file}" in refused.stderr.replace("\n", "")
 
 
 def test_a_first_key_that_locks_everybody_out_is_told_of(candor: Any) -> None:
