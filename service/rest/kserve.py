@@ -25,6 +25,7 @@ from service.rest.predict_openapi import MODEL
 
 _FIELDS: Final = ("instances", "inputs")
 _QUERY: Final = ("policy", "segment")
+_SIGNATURE: Final = "serving_default"  # what clients of TensorFlow Serving name
 _ANY: Final = {"type": "array", "items": {}, "minItems": 1}
 _NAMES: Final = {"type": "array", "items": {"type": ["string", "null"]}, "description": "One per instance."}
 
@@ -35,6 +36,7 @@ SCHEMAS: Final[dict[str, Any]] = {
         "properties": {
             "instances": _ANY | {"description": 'Inputs; an image is base64 or {"b64": base64}.'},
             "inputs": _ANY | {"description": "Another name of `instances`."},
+            "signature_name": {"type": "string", "enum": [_SIGNATURE], "description": "The only one; no effect."},
             **dict.fromkeys(NAMES, _NAMES),
             AMOUNTS: {
                 "type": ["array", "null"],
@@ -82,6 +84,13 @@ class _Prediction(Predicted):
     def _read(self, body: bytes) -> Payload:
         served, beyond, most = self.served, self.model.beyond, self._predicting.max_rows
         document = load_rows(body, served.input, most, beyond)
+        if (signature := document.pop("signature_name", _SIGNATURE)) != _SIGNATURE:
+            raise MalformedBodyError(
+                "A model has one signature.",
+                where=in_body("signature_name"),
+                found=str(signature)[:100],
+                expected=_SIGNATURE,
+            )
         given = [name for name in _FIELDS if name in document]
         field = served.encoder.field if isinstance(served.encoder, Scores) else "inputs"
         if len(given) != 1 or field in document.keys() - {*given}:

@@ -35,6 +35,10 @@ def test_a_prediction_is_a_list_of_calibrated_probabilities(shared: Any, digits:
     assert answer["labels"] == list(digits.bundle.manifest.labels)
     assert answer["decisions"] == [None] * 3
     assert shared.http.post(PATH, json={"inputs": images}).json()["predictions"] == answer["predictions"]
+    of_tensorflow = {"signature_name": "serving_default", "instances": images}
+    assert shared.http.post(PATH, json=of_tensorflow).json()["predictions"] == answer["predictions"]
+    refused = shared.http.post(PATH, json=of_tensorflow | {"signature_name": "classify"})
+    assert (refused.status_code, refused.json()["where"]) == (400, "/signature_name")
 
 
 def test_policy_names_and_feedback_are_those_of_v1(service: Any, digits: Any) -> None:
@@ -124,8 +128,8 @@ def test_predicting_requires_its_scope(service: Any, digits: Any) -> None:
 
 
 def test_an_unknown_field_is_named_beside_those_of_the_protocol(shared: Any, digits: Any) -> None:
-    body = {"instances": digits.images[:1].tolist(), "signature_name": "x"}
+    body = {"instances": digits.images[:1].tolist(), "context": "x"}
     document = shared.http.post(PATH, json=body).json()
-    assert (document["status"], document["where"]) == (400, "/signature_name")
-    assert document["found"] == ["instances", "signature_name"]
+    assert (document["status"], document["where"]) == (400, "/context")
+    assert document["found"] == ["context", "instances"]
     assert document["expected"][0] == "instances"
