@@ -10,37 +10,29 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from bundle import Bundle, LabelledLogits
-from bundle.split import one_per_group
-from calibrators import CALIBRATORS, CalibrationError, Calibrator, Temperature
 from candor.contract.certificates import Basis
 from candor.contract.conditions import Metric
 from candor.contract.policies import Policy
-from service.decisions.calibrated import Calibrated
 from service.decisions.certificates import lost
 from service.decisions.claims import Shown
 from service.decisions.counting import seed_of
 from service.decisions.double_labels import double_labels
-from service.decisions.gate import compare, even_sample
-from service.decisions.multicalibrated import METHOD, Multicalibrated, probabilities_of
+from service.decisions.multicalibrated import Multicalibrated
 from service.decisions.per_day import of_rows_per_day
 from service.decisions.revision import Revision
-from service.decisions.rows import Rows
 from service.decisions.solve import fingerprint, row_digests
-from service.decisions.unattended import judge
 from service.decisions.windows import windows
-from service.errors import InputValueError, TooFewLabelsError
+from service.errors import TooFewLabelsError
 from service.places import in_body
-from service.recalibration.calibration_parts import calibration_parts, largest_error
-from service.recalibration.elsewhere import elsewhere
+from service.recalibration.calibration_parts import largest_error
+from service.recalibration.fit import fit
+from service.recalibration.gating import Sides, gate_verdict
 from service.recalibration.growth import Evidence, read_all
 from service.recalibration.metrics import compared_metrics, confidence_histogram, decompositions, reliability
 from service.recalibration.policies import basis_of, counts_every_row, first_shown, refit_policies
 from service.recalibration.report import (
     calibration_warnings,
-    change_caps,
     changed_decisions,
     label_warnings,
     shown_calibrator,
@@ -51,9 +43,6 @@ from service.recalibration.task import UNCHANGED, Progress, RefitRequest, RefitT
 from service.recalibration.uploaded import Uploaded
 from service.state.window_rows import WindowRows
 from service.times import DAY_US, iso
-
-# With fewer errors among the fit rows a temperature is uncertain, so it is shrunk towards the active one.
-ENOUGH_ERRORS = 25
 
 
 def refit(
@@ -105,15 +94,11 @@ def refit(
         where=in_body("source", "feedback") if uploaded is None else in_body("source", "labelled_set"),
     )
     certifying = rows.certify.without("logits").take(rows.certify.known())
-    judged, tested = rows.judged, rows.judged.known()
 
-    unchanged = request.calibrator == UNCHANGED
-    if unchanged:
-        candidate = active
-    else:
+    candidate = active
+    if request.calibrator != UNCHANGED:
         progress(f"fitting {len(rows.fitting)} rows", 2)
-        columns = columns_of(request, active)
-        candidate = _fit(request.calibrator or active.name, rows.fitting, active, columns)
+        candidate = fit(request.calibrator or active.name, rows.fitting, active, columns_of(request, active))
 
     own: Basis = "traffic" if uploaded is None else "uploaded" if uploaded.represents else "reference"
     read = {} if evidence is None else read_all(solved, bundle, active, candidate, evidence, seed=seed)
@@ -128,7 +113,7 @@ def refit(
         _check_own_rows_certify(bases, len(certifying))
     # Where the calibrator is unchanged, both sides are equal: the gate rows show nothing, and no look is used.
     looks = _looks(
-        rows, {key: solved[key].policy for key in bases}, bases, bundle.reference.certify, gated=not unchanged
+        rows, {key: solved[key].policy for key in bases}, bases, bundle.reference.certify, gated=candidate is not active
     )
     shown = show({"rows": "traffic" if uploaded is None else "uploaded", **looks})
 
@@ -156,57 +141,25 @@ def refit(
     seed = seed_of(seed, shown["ordinal"])
     resolved = {key: policy.solved for key, policy in refitted.items()}
 
-    progress(f"comparing on {int(tested.sum())} gate rows", 4)
-    before_all = Calibrated.of(active, names, judged, solved)
-    after_all = Calibrated.of(candidate, names, judged, resolved)
-    before, after, others = before_all.take(tested), after_all.take(tested), judged.drawn & ~tested
-    every = np.flatnonzero(judged.drawn)
-    gate = before.rows
-    verdict = compare(
-        after.probabilities,
-        before.probabilities,
-        gate.label,
-        gate.group,
-        mode=request.gate,
+    progress(f"comparing on {int(rows.judged.known().sum())} gate rows", 4)
+    sides = Sides.of(rows.judged, names, (active, solved), (candidate, resolved), seed)
+    parts = sides.calibration(seed)
+    verdict = gate_verdict(
+        task,
+        rows,
+        sides,
+        active,
+        uploaded,
         attempt=shown["attempt"],
-        alpha=task.alpha,
-        margin=task.margin,
-        propensity=gate.propensity,
-        traffic=(after_all.probabilities[others], before_all.probabilities[others]) if others.any() else None,
-        elsewhere=elsewhere(candidate, active, (rows.fitting, rows.fit, rows.certify)),
         seed=seed,
-    )
-    if unchanged:
-        reason = "The calibrator is unchanged: the policies are solved anew on labelled traffic."
-        verdict = verdict.model_copy(update={"mode": "non_inferior", "passed": True, "reason": reason})
-    compared = even_sample(gate.propensity, seed)  # the same rows as the verdict's
-    sides = before.take(compared), after.take(compared)
-    cells = sides[0].rows.cells
-    by_value = candidate.groups(cells) if isinstance(candidate, Multicalibrated) and cells is not None else ()
-    parts = calibration_parts(*sides, seed, by_value)
-    verdict = judge(
-        verdict,
-        limits=task.limits,
-        unidentified_share=rows.unidentified_share,
-        missing_share=judged.take(every).missing_share(),
-        caps=change_caps(
-            before_all,
-            after_all,
-            which=every[one_per_group(judged.group[every], seed)],
-            limits=task.limits,
-            level=verdict.alpha,
-        ),
         uncertified=[(key, part) for key, old in solved.items() for part in lost(old, resolved[key])],
         calibration_error=largest_error(parts),
-        at_bound=isinstance(candidate, Temperature) and candidate.at_bound_,
-        represents_traffic=uploaded is None or uploaded.represents,
-        uploaded=uploaded is not None,
         window_by_rule=chosen == 1.0,
     )
 
     progress("measuring", 5)
     doubles = None if found.pairs is None else double_labels(found.pairs, seed)
-    measured = compared_metrics(verdict, *sides, seed)
+    measured = compared_metrics(verdict, *sides.compared, seed)
     report = {
         "source": {"feedback": _asked(request)} if uploaded is None else uploaded.to_dict(),
         "calibrator": {
@@ -219,10 +172,10 @@ def refit(
         "gate": verdict.document,
         "metrics": measured,
         "calibration": parts,
-        "decomposition": decompositions(*sides),
-        "reliability": reliability(*sides),
-        "confidence": confidence_histogram(*sides),
-        "decisions": changed_decisions(before, after),
+        "decomposition": decompositions(*sides.compared),
+        "reliability": reliability(*sides.compared),
+        "confidence": confidence_histogram(*sides.compared),
+        "decisions": changed_decisions(*sides.labelled),
         "policies": {key: policy.report(solved[key]) for key, policy in refitted.items()},
         "summary": summary(verdict),
         "warnings": [
@@ -246,7 +199,7 @@ def _looks(
     gated: bool,
 ) -> dict[str, Any]:
     """Return which rows the gate, if it looks at any, and the policies' certificates are about to look at."""
-    tested = rows.judged.take(rows.judged.known())
+    tested = rows.gate
     groups = {
         "gate": tested.group,
         "labelled": rows.certify.group[rows.certify.known()],
@@ -313,32 +266,3 @@ def _check_own_rows_certify(bases: Mapping[str, Basis], rows: int) -> None:
             remedy="Collect more labels, or declare a labelled set a sample of the traffic (`represents`). A promise "
             "with `planned` rows cannot be certified under multicalibration.",
         )
-
-
-def _fit(method: str, rows: Rows, active: Calibrator, columns: Sequence[str]) -> Calibrator:
-    candidate: Calibrator
-    try:
-        if method == METHOD:
-            candidate = Multicalibrated.fitted_on(rows, columns)
-        else:
-            candidate = CALIBRATORS[method]().fit_grouped(rows.logits, rows.label, rows.group, rows.weight)
-    except CalibrationError as error:
-        raise InputValueError(
-            f"The calibrator {method!r} cannot be fitted: {error}", where=in_body("calibrator")
-        ) from error
-    top_labels, _ = active.top_label(rows.logits, probabilities_of(active, rows.logits, rows.cells))
-    errors = int((top_labels != rows.label).sum())
-    if errors >= ENOUGH_ERRORS or method == "identity":
-        return candidate
-    if isinstance(candidate, Temperature):
-        before = active.temperature_ if isinstance(active, Temperature) else 1.0
-        share = errors / ENOUGH_ERRORS
-        shrunk = candidate.temperature_**share * before ** (1 - share)
-        return Temperature.from_dict({**candidate.to_dict(), "temperature": shrunk, "at_bound": False})
-    raise TooFewLabelsError(
-        f"The calibrator {method!r} requires more wrong predictions to learn from.",
-        where=in_body("calibrator"),
-        found=f"{errors} wrong predictions among {len(rows)} fit rows",
-        expected=f"at least {ENOUGH_ERRORS}",
-        remedy="Collect more labels, or choose `temperature`, which is shrunk towards the active one.",
-    )
