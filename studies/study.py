@@ -11,7 +11,6 @@ from studies.page import Page
 from studies.verdicts import Question
 
 Scale = Literal["small", "full"]
-SCALES: tuple[Scale, ...] = ("small", "full")
 Result = dict[str, Any]
 
 

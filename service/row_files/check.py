@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import math
-import resource
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -27,6 +26,7 @@ from service.row_files.npz_rows import read_npz
 from service.row_files.parquet_rows import PARQUET_TYPE, read_parquet_rows
 from service.row_files.rows import Checker
 from service.row_files.spool import cannot_write
+from service.serving.child import limit_memory
 from service.serving.verification import verified
 from service.state.inputs import type_name
 from service.state.labelled_sets import COLUMN_TYPES, Content
@@ -127,7 +127,7 @@ def main() -> None:
     answer: dict[str, Any]
     try:
         bundle = verified(Path(task.bundle))
-        _limit_memory(_MEMORY_BYTES)
+        limit_memory(_MEMORY_BYTES)
         answer = {"content": asdict(check(task, bundle))}
     except CandorError as error:
         answer = {"error": error_document(error)}
@@ -152,14 +152,6 @@ def _batches(task: CheckTask, bundle: Bundle) -> Iterator[Batch]:
     size = max(len(bundle.manifest.labels), values)
     rows = max(1, min(_MOST_ROWS_PER_BATCH, _VALUES_PER_BATCH // size))
     return read_line_rows(body, task.media_type, bundle, rows_per_batch=rows)
-
-
-def _limit_memory(more: int) -> None:
-    """Limit the memory of the process to what it uses now and this many bytes more."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmData:"):
-            limit = int(line.split()[1]) * 1024 + more
-            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import runpy
 import select
 import subprocess
@@ -16,6 +17,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from functools import partial
+from pathlib import Path
 from typing import Literal, Self
 
 from bundle.processors import thread_limits
@@ -126,23 +128,33 @@ def step_back(priority: Priority) -> None:
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
-def end_without_reader() -> None:
-    """End this process when the reader of its standard output is gone.
+def end_without_reader(descriptor: int) -> None:
+    """End this process when nobody reads what it writes any more.
 
     A killed service cannot end its children, and a computing child would notice only at its next output.
+
+    Args:
+        descriptor: Open pipe that it writes to.
     """
-    stdout = sys.stdout.fileno()
 
     def watch() -> None:
         poller = select.poll()
-        poller.register(stdout, 0)  # no events: the loss of the reader is always reported
+        poller.register(descriptor, 0)  # no events: the loss of the reader is always reported
         poller.poll()
         os._exit(1)
 
     threading.Thread(target=watch, name="reader", daemon=True).start()
 
 
+def limit_memory(more: int) -> None:
+    """Limit the memory of this process to what it uses now and this many bytes more."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmData:"):
+            limit = int(line.split()[1]) * 1024 + more
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
 if __name__ == "__main__":
     step_back("low" if sys.argv.pop(1) == "low" else "idle")
-    end_without_reader()
+    end_without_reader(sys.stdout.fileno())
     runpy.run_module(sys.argv.pop(), run_name="__main__", alter_sys=True)

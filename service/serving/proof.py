@@ -7,7 +7,6 @@ import json
 import math
 import os
 import resource
-import select
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ from typing import Any, Final
 from bundle import Bundle
 from bundle.control_groups import free_memory
 from service.errors import BundleRefusedError, CandorError, error_document, error_from_document
+from service.serving.child import end_without_reader, limit_memory
 
 _REMEDY: Final = (
     "If it is meant to take that much, raise CANDOR_PROOF_TIMEOUT_S or CANDOR_PROOF_MEMORY_BYTES, and the memory limit "
@@ -25,6 +25,7 @@ _REMEDY: Final = (
 )
 NICE: Final = 10  # predictions go first
 _MOST_THREADS: Final = 2  # predictions need the others
+_MOST_PROCESSORS: Final = 64  # threads of a run, whose times add up
 _OF_FREE: Final = 0.75  # of the control group's memory: where that is used up, the kernel may end the service
 
 
@@ -142,7 +143,7 @@ def main() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")  # it goes first, not the service
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is not an answer
-    threading.Thread(target=_end_without_reader, args=(answer.fileno(),), daemon=True).start()
+    end_without_reader(answer.fileno())
     task = json.loads(sys.stdin.buffer.readline())
     os.nice(task["nice"])
 
@@ -151,7 +152,10 @@ def main() -> None:
 
     free = free_memory()
     memory_bytes = task["memory_bytes"] if free is None else min(task["memory_bytes"], int(_OF_FREE * free))
-    _limit(task["timeout_s"], memory_bytes)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Of this process, whose parent may be killed.
+    resource.setrlimit(resource.RLIMIT_CPU, (int(task["timeout_s"] * _MOST_PROCESSORS) + 1,) * 2)
+    limit_memory(memory_bytes)
     error: CandorError | None = None
     try:
         found = verified(Path(task["path"]))
@@ -168,25 +172,6 @@ def main() -> None:
         )
     with answer:
         answer.write(json.dumps(None if error is None else error_document(error), default=str))
-
-
-def _end_without_reader(descriptor: int) -> None:
-    """End this process when nobody reads what it writes: a killed service cannot end it."""
-    poller = select.poll()
-    poller.register(descriptor, 0)  # no events: the loss of the reader is always reported
-    poller.poll()
-    os._exit(1)
-
-
-def _limit(seconds: float, more: int) -> None:
-    """Limit the processor time of this process, whose parent may be killed, and its memory to so much more than now."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    processors = 64  # threads of a run
-    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds * processors) + 1,) * 2)
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmData:"):
-            limit = int(line.split()[1]) * 1024 + more
-            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 if __name__ == "__main__":
