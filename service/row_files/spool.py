@@ -64,8 +64,10 @@ class Spool:
         Raises:
             UnavailableError: Writing failed.
         """
+        rest = memoryview(data)
         try:
-            self._stream.write(data)
+            while rest:  # the last write before the disk is full takes a part
+                rest = rest[self._stream.write(rest) :]
         except OSError as error:
             raise cannot_write(self.path.parent, error) from error
         self._hash.update(data)
