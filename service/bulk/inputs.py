@@ -145,9 +145,10 @@ class Source:
             files, path = file_system(self.address)
             open_ = partial(files.open, path)
         with open_("rb") as stream:
-            wrap = _OPENED.get(PurePosixPath(self.name).suffix.lower(), lambda file: file)
-            lines = self.format in ("csv", "ndjson")  # fsspec's files read none with a limit
-            yield stream, io.BufferedReader(wrap(stream), _BUFFER) if lines else stream
+            stored, wrap = stream, _OPENED.get(PurePosixPath(self.name).suffix.lower())
+            if wrap is None and is_url(self.address) and self.format in ("csv", "ndjson"):
+                stored = io.BufferedReader(stream, _BUFFER)  # fsspec's files read no line with a limit
+            yield stored, stored if wrap is None else io.BufferedReader(wrap(stored), _BUFFER)
 
     def _csv(self, stream: IO[bytes], rows: int) -> _Cut:
         delimiter = delimiter_of(Path(self.name))
