@@ -28,6 +28,7 @@ _PIECE = 1 << 20
 _UNAVAILABLE = frozenset({429, 502, 503, 504})
 _TOO_MANY = 429  # refused before anything was done
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+_DOUBLINGS = 10  # of the first pause, beyond the longest: a power without a limit is no float from 1,024 on
 _LONGEST_RETRY_AFTER_S = 60.0
 # Raised before a byte is sent: such a request may always be sent again.
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
@@ -209,10 +210,10 @@ def pause_s(attempt: int, retry_after_s: float, draw: float) -> float:
         draw: Drawn from [0, 1).
 
     Example:
-        >>> pause_s(0, 0.0, 0.5), pause_s(3, 0.0, 0.5), pause_s(20, 0.0, 1.0), pause_s(0, 2.0, 0.5)
+        >>> pause_s(0, 0.0, 0.5), pause_s(3, 0.0, 0.5), pause_s(2_000, 0.0, 1.0), pause_s(0, 2.0, 0.5)
         (0.05, 0.4, 5.0, 2.05)
     """
-    return retry_after_s + draw * min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0**attempt)
+    return retry_after_s + draw * min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(attempt, _DOUBLINGS))
 
 
 def _retry_after_s(response: httpx.Response) -> float | None:
