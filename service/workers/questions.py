@@ -24,7 +24,7 @@ class _Open:
     what: str
     waiting: set[int]
     answers: list[tuple[int, Any, str | None]]
-    timer: asyncio.TimerHandle | None = None
+    timer: asyncio.TimerHandle
 
 
 @dataclass
@@ -79,8 +79,8 @@ class Questions:
             leaving = [counted(counts.last[worker]) for worker in missing if worker in counts.last]
             answers.append((0, summed([counts.ended, *leaving, *([own] if what == METRICS else [])]), None))
         id_ = next(self._numbers)
-        self._open[id_] = one = _Open(asker, number, what, set(members), answers)
-        one.timer = asyncio.get_running_loop().call_later(within_s, self._end, id_)
+        timer = asyncio.get_running_loop().call_later(within_s, self._end, id_)
+        self._open[id_] = _Open(asker, number, what, set(members), answers, timer)
         for worker in members:
             self._send(worker, {"do": what, "id": id_})
         self._end_if_complete(id_)
@@ -100,9 +100,15 @@ class Questions:
         self._end_if_complete(id_)
 
     def ended(self, worker: int) -> None:
-        """Wait no longer for a worker that has ended, and keep what it has counted."""
+        """Wait no longer for a worker that has ended, nor answer it, and keep what it has counted.
+
+        The next process of that worker numbers its questions anew: it would take the answers for those to its own.
+        """
         for id_, one in list(self._open.items()):
-            if worker in one.waiting:
+            if one.asker == worker:
+                one.timer.cancel()
+                del self._open[id_]
+            elif worker in one.waiting:
                 one.waiting.remove(worker)
                 one.answers.append(self._last_of(worker, one.what) or (worker, None, "restarting"))
                 self._end_if_complete(id_)
@@ -121,7 +127,6 @@ class Questions:
 
     def _end(self, id_: int) -> None:
         one = self._open.pop(id_)
-        if one.timer is not None:
-            one.timer.cancel()
+        one.timer.cancel()
         one.answers += [self._last_of(worker, one.what) or (worker, None, "silent") for worker in one.waiting]
         self._send(one.asker, {"told": one.number, "answers": sorted(one.answers, key=lambda answer: answer[0])})
