@@ -341,6 +341,9 @@ class Models:
     def prepared(self, name: str, revision: Revision) -> Iterator[Served]:
         """Load a revision for as long as the context lasts; activating it inside loads nothing again.
 
+        The other processes are told of an activation at the end, without the lock: two that tell each other while each
+        holds its own would wait for each other.
+
         Raises:
             BundleRefusedError: Its bundle cannot be loaded.
             RevisionStateError: It cannot be read, or the model is unloaded.
@@ -349,9 +352,14 @@ class Models:
         model.check_loaded()
         if revision.id not in model.loaded:
             self._loader.open(revision)  # before the lock: a rollback does not wait for it
-        with self._swap.lock, self._swap.pruned(model):
-            model.check_loaded()
-            yield self._swap.load(model, revision)
+        before = model.pointer
+        try:
+            with self._swap.lock, self._swap.pruned(model):
+                model.check_loaded()
+                yield self._swap.load(model, revision)
+        finally:
+            if model.pointer.epoch != before.epoch:
+                self._others.tell(FOLLOW)
 
     def activate(
         self,
@@ -365,6 +373,8 @@ class Models:
         watch: Watch | None = None,
     ) -> Pointer:
         """Load a revision, move the pointer to it, and swap it in; see `RevisionStore.activate` for the arguments.
+
+        Call it inside `prepared`, which tells the other processes.
 
         Raises:
             UnknownRevisionError: The revision does not exist.
@@ -387,7 +397,6 @@ class Models:
                 watch=watch,
             )
             self._swap.swap_in(model, pointer)
-        self._others.tell(FOLLOW)
         return pointer
 
     def rollback(

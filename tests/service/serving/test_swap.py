@@ -7,7 +7,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from service.decisions.revision import Revision
 from service.decisions.solved import SolvedPolicy
 from service.errors import EpochStaleError, PolicyError, RevisionStateError
 from service.inference.session import Session
+from service.others import FOLLOW, Alone
 from service.serving.models import Models
 from service.settings import Settings
 from service.state.database import Database, now_us
@@ -110,6 +111,41 @@ def test_clients_see_no_error_and_no_half_of_a_revision(service: Any, digits: An
         client.join(PATIENCE_S)
     assert not problems
     assert set.union(*seen) >= used
+
+
+class Crossing(Alone):
+    """The other processes, one of which activates a revision too: before it follows, this process has to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.follow: Callable[[], None] | None = None
+        self.told: list[str] = []
+
+    def tell(self, what: str) -> None:
+        self.told.append(what)
+        if self.follow is not None:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(self.follow).result(PATIENCE_S)
+
+
+def test_two_processes_that_activate_at_once_do_not_wait_for_each_other(digits: Any, tmp_path: Path) -> None:
+    database, others = Database.open(f"sqlite:///{tmp_path}/state.db"), Crossing()
+    models = Models(Settings(bundles=digits.root), database, lambda *_: None, others)
+    models.start()
+    store = RevisionStore(database)
+    newer = store.get("digits", propose_temperature(store, 2.0))
+    others.follow = models.follow
+    with models.prepared("digits", newer):
+        models.activate("digits", newer.id, expected_epoch=1, by="test")
+        assert others.told == []
+    assert others.told == [FOLLOW]
+    with models.prepared("digits", newer):
+        pass
+    assert others.told == [FOLLOW], "nothing was activated"
+    models.rollback("digits", expected_epoch=2, by="test")
+    assert others.told == [FOLLOW, FOLLOW]
+    models.close()
+    database.close()
 
 
 class Interrupted(RevisionStore):
