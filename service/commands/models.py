@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -9,8 +10,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from candor import DEFAULT_URL, Client
+from candor.contract.certificates import SolvedPolicy
 from candor.contract.models import Model
-from service.commands.output import REFUSED, complaints, console, print_json, print_line, reporting, whole_column
+from service.commands.output import (
+    REFUSED,
+    complaints,
+    console,
+    print_certificates,
+    print_json,
+    print_line,
+    print_sets,
+    reporting,
+    whole_column,
+)
 from service.commands.remote import AsJson, Key, Url
 
 Name = Annotated[str, typer.Argument(help="Name of the model.")]
@@ -34,14 +46,16 @@ def models(url: Url = DEFAULT_URL, api_key: Key = None, as_json: AsJson = False)
 
 def load(model: Name, url: Url = DEFAULT_URL, api_key: Key = None, as_json: AsJson = False) -> None:
     """Serve a model on every replica; newer bundles in its folder become proposals. Exits 1 when any is refused."""
-    with reporting(), Client(url, api_key=api_key) as client:
+    with reporting(), Client(url, api_key=api_key, model=model) as client:
         answer = client.load(model)
+        proposals = {} if as_json else {version: client.revision(made) for version, made in answer.proposed.items()}
     if as_json:
         print_json(answer.document)
     else:
         console.print(f"{escape(answer.model)} is served: {answer.revision}, of bundle {answer.bundle}")
-        for version, revision in answer.proposed.items():
-            console.print(f"bundle {version} is proposed as {revision}: candor activate {revision}")
+        for version, proposal in proposals.items():
+            console.print(f"bundle {version} is proposed as {proposal.id}: candor activate {proposal.id}")
+            _print_policies(proposal.policies)
     for version, why in answer.refused.items():
         complaints.print(f"[yellow]bundle {version} was refused[/yellow]: {escape(why)}", soft_wrap=True)
     if answer.refused:
@@ -53,6 +67,16 @@ def unload(model: Name, url: Url = DEFAULT_URL, api_key: Key = None, as_json: As
     with reporting(), Client(url, api_key=api_key) as client:
         answer = client.unload(model)
     print_line(answer, f"{answer.model} is unloaded", as_json)
+
+
+def _print_policies(policies: Mapping[str, SolvedPolicy]) -> None:
+    for policy, solved in policies.items():
+        for bands, decides in (
+            (solved.bands, not solved.review_all),
+            *((segment.bands, segment.certified) for segment in solved.segments.values()),
+        ):
+            print_certificates(policy, {band.action: band.certificate for band in bands}, console, decides=decides)
+        print_sets(policy, solved.sets, console)
 
 
 def _state(model: Model) -> str:

@@ -212,6 +212,6 @@ def _newest_of(runtime: Runtime, model: Model, bundle: int | None) -> str:
             where=in_body("bundle"),
             found=bundle,
             expected=sorted({entry.bundle_version for entry in known}),
-            remedy=f"Propose one: POST /v1/models/{model.name}/load",
+            remedy=f"Propose newer bundles: candor load {model.name}, or POST /v1/models/{model.name}/load",
         )
     return found

@@ -46,13 +46,16 @@ def test_out_of_service_and_back(spawn: Spawn, service: InThread) -> None:
     assert json.loads(spawn.run("unload", "letters", "--json", url=service.url).stdout)["loaded"] is False
 
 
-def test_a_load_names_the_proposals_of_newer_bundles(spawn: Spawn, service: InThread, digits: Digits) -> None:
+def test_a_load_names_the_proposals_of_newer_bundles_and_what_they_certify(
+    spawn: Spawn, service: InThread, digits: Digits
+) -> None:
     bundles.write(service.runtime.settings.bundle_folder, contents(digits.bundle))
     done = spawn.run("load", "digits", url=service.url)
-    assert (done.returncode, done.stdout) == (
-        0,
-        "digits is served: r1, of bundle 1\nbundle 2 is proposed as r2: candor activate r2\n",
-    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("digits is served: r1, of bundle 1\nbundle 2 is proposed as r2: candor activate r2\n")
+    # The rows of bundle 1 again, so a second look at them, with a smaller part of delta.
+    assert "  not certified  auto-read: accept, precision of at least 95%: " in done.stdout
+    assert "while auto-read is in force like this, it sends every row to review\n" in done.stdout
 
 
 def test_a_newer_bundle_that_is_refused_is_named_and_the_exit_code_is_1(
