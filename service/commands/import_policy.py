@@ -71,9 +71,13 @@ class ImportedPolicy:
             if not certified(solved) and not some:
                 raise typer.Exit(REFUSED)  # noqa: TRY301 — told as an unusable policy is
         except typer.Exit:
+            from candor.contract.policies import TOP
+
+            suggest = ["candor", "policy", "suggest"]
+            positive = "LABEL" if self._policy.positive == TOP else self._policy.positive
             complaints.print(
                 f"The bundle is written. The policy was not copied to {escape(str(self._folder))}. Promises that these "
-                f"rows can certify: candor policy suggest {escape(shlex.quote(str(bundle)))} --positive LABEL",
+                f"rows can certify: {escape(shlex.join([*suggest, str(bundle), '--positive', positive]))}",
                 soft_wrap=True,
             )
             raise

@@ -231,9 +231,9 @@ def objection(
             )
     if outcome.beyond > outcome.allowed:
         return (
-            f"{outcome.beyond:.2%} of the certify rows lie beyond the first {_limit(policy, outcome)} of their group, "
-            f"and at most {outcome.allowed:.2%} may: groups are larger than those of the fit rows. Collect more fit "
-            "rows, or certify per group"
+            f"{outcome.beyond:.2%} of the certify rows at this threshold lie beyond the first "
+            f"{_limit(policy, outcome)} of their group, and at most {outcome.allowed:.2%} may: the fit rows at this "
+            "threshold come in smaller groups. Collect more fit rows, or certify per group"
         )
     if outcome.succeeded or metric is None:
         return None

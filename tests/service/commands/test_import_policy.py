@@ -72,6 +72,7 @@ def test_a_promise_that_is_not_certified_leaves_the_policy_where_it_is(run: Any)
     assert (done.exit_code, Path("var/bundles/vendor/1").exists(), Path("var/policies").exists()) == (1, True, False)
     assert "not certified  screening: block" in done.output
     assert "The policy was not copied to var/policies." in done.stderr
+    assert "candor policy suggest var/bundles/vendor/1 --positive fraud\n" in done.stderr
     assert "candor serve" not in done.output
 
 
