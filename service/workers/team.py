@@ -129,7 +129,7 @@ class Team:
     def _hear(self) -> None:
         """Take messages until the supervisor is gone."""
         try:
-            for line in self._lines:
+            while (line := self._lines.readline()).endswith(b"\n"):  # a killed supervisor may leave a part of one
                 message = json.loads(line)
                 if "do" in message:
                     pool = self._follower if message["do"] == FOLLOW else self._pool

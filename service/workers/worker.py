@@ -73,7 +73,7 @@ class Worker:
         reader, self._writer = await asyncio.open_unix_connection(sock=control, limit=_LONGEST_LINE)
         self.send(first)
         try:
-            while line := await reader.readline():
+            while (line := await reader.readline()).endswith(b"\n"):  # a process that is killed may leave a part of one
                 yield json.loads(line)
         except OSError:
             return
