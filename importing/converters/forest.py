@@ -61,7 +61,8 @@ class Forest:
         row = (tree, node, feature, mode, true, false, int(missing))
         for column, entry in zip(self._nodes.values(), row, strict=True):
             column.append(entry)
-        self._values.append(value)
+        # scikit-learn's split between NaN and all numbers is at infinity; a stored threshold is finite.
+        self._values.append(min(value, float(np.finfo(self.dtype).max)))
         self._covers.append(cover)
 
     def among(

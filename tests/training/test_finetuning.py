@@ -129,6 +129,42 @@ def test_torchvision_gives_what_torchvision_gives(images: Tensor, tmp_path: Path
     torch.testing.assert_close(logits(module, images), logits(network, x))
 
 
+@pytest.mark.parametrize(("name", "side"), [("googlenet", 48), ("inception_v3", 80), ("mnasnet0_5", 48)])
+def test_torchvision_networks_with_peculiar_weights(name: str, side: int, images: Tensor, tmp_path: Path) -> None:
+    """As their library's own weights make them: with other channels, and with a version that a file does not have."""
+    models = pretrained._imported("torchvision").models
+    auxiliary = {} if name == "mnasnet0_5" else {"aux_logits": True, "transform_input": True, "init_weights": False}
+    network = models.get_model(name, weights=None, **auxiliary).eval()
+    safetensors.torch.save_file(network.state_dict(), tmp_path / "w.safetensors")
+    module = fine_tuned(f"torchvision:{name}", COLOUR, FOUR, weights=tmp_path / "w.safetensors", side=side)
+    features, head = module[1].network, "classifier" if name == "mnasnet0_5" else "fc"
+    assert {each.partition(".")[0] for each in module[1].head} == {head}
+    setattr(features, head, nn.Identity())
+    setattr(network, head, nn.Identity())
+    x = entered(images, side, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    torch.testing.assert_close(logits(module, images), logits(network, x))
+    assert isinstance(module.train()(images), Tensor)
+
+
+def test_torchvision_takes_another_image_size(images: Tensor, tmp_path: Path) -> None:
+    models = pretrained._imported("torchvision").models
+    network = models.get_model("vit_b_32", weights=None)
+    safetensors.torch.save_file(network.state_dict(), tmp_path / "w.safetensors")
+    module = fine_tuned("torchvision:vit_b_32", COLOUR, FOUR, weights=tmp_path / "w.safetensors", side=64)
+    assert module[1].network.encoder.pos_embedding.shape[1] == 2 * 2 + 1
+    assert logits(module, images).shape == (3, 4)
+
+
+def test_both_heads_of_a_distilled_network_are_new(timm: Any, images: Tensor, tmp_path: Path) -> None:
+    network = timm.create_model("deit_tiny_distilled_patch16_224")
+    safetensors.torch.save_file(network.state_dict(), tmp_path / "w.safetensors")
+    module = fine_tuned(
+        "timm:deit_tiny_distilled_patch16_224", COLOUR, FOUR, weights=tmp_path / "w.safetensors", side=32
+    )
+    assert module[1].head == {f"{head}.{name}" for head in ("head", "head_dist") for name in ("weight", "bias")}
+    assert logits(module, images).shape == (3, 4)
+
+
 @pytest.mark.parametrize("side", [32, 48])
 def test_a_folder_of_transformers_gives_what_transformers_gives(folder: Path, images: Tensor, side: int) -> None:
     network = pretrained._imported("transformers").ViTForImageClassification.from_pretrained(folder).eval()

@@ -33,7 +33,7 @@ from training.preprocess import ImageInput, TextInput
 
 LIBRARIES = ("timm", "torchvision", "hf")
 _WHITE = 255.0
-_COUNTS = "num_batches_tracked"
+_AUXILIARY = {"googlenet": ("aux1.", "aux2."), "inception_v3": ("AuxLogits.",)}
 _EXTRA = "python requirements/install.py finetune"
 
 
@@ -80,6 +80,7 @@ class _Found:
         source: Where they are from.
         options: Keyword arguments of the network's `forward`.
         new: Parameters beside the head's that its weights may lack, and that then begin at random.
+        heads: Names of its heads, where it has several.
     """
 
     network: nn.Module
@@ -89,6 +90,7 @@ class _Found:
     source: str = ""
     options: Mapping[str, bool] = field(default_factory=dict)
     new: frozenset[str] = frozenset()
+    heads: tuple[str, ...] = ()
 
 
 def names_library(model: str) -> bool:
@@ -140,7 +142,7 @@ def fine_tuned(
             found = make[library](name, len(label_names), file, side)
         else:
             raise ConfigurationError(f"the model {model} requires images, or texts with hf:FOLDER")
-    head = _head(found.network, len(label_names)) if file is None else _load(found, label_names)
+    head = _head(found, len(label_names)) if file is None else _load(found, label_names)
     return nn.Sequential(found.preprocessing, FineTuned(found.network.float(), head, found.options))
 
 
@@ -166,7 +168,9 @@ def _timm(
         convert = getattr(sys.modules[type(network).__module__], "checkpoint_filter_fn", None)
         state = read_weights(weights) if convert is None else convert(read_weights(weights), network)
     labels = tuple(config.get("label_names") or ())
-    return _Found(network, _entrance(side or own, config["mean"], config["std"]), labels, state, str(weights))
+    heads = config["classifier"] if isinstance(config["classifier"], tuple | list) else ()  # of distilled networks
+    entrance = _entrance(side or own, config["mean"], config["std"])
+    return _Found(network, entrance, labels, state, str(weights), heads=tuple(heads))
 
 
 def _torchvision(name: str, classes: int, weights: Path | None, side: int | None) -> _Found:
@@ -177,9 +181,18 @@ def _torchvision(name: str, classes: int, weights: Path | None, side: int | None
     published = models.get_model_weights(name).DEFAULT
     transforms = published.transforms()
     own = transforms.crop_size[0]
-    sized = {"image_size": side} if name.startswith("vit_") and side not in (None, own) else {}
-    network = models.get_model(name, weights=None, num_classes=classes, **sized)
-    state = {} if weights is None else read_weights(weights)
+    settings: dict[str, Any] = {}
+    if name in _AUXILIARY:  # as with torchvision's own weights, but for the classifiers that only its training used
+        settings = {"aux_logits": False, "transform_input": True}
+    resized = name.startswith("vit_") and side not in (None, own)
+    if resized:
+        settings["image_size"] = side
+    network = models.get_model(name, weights=None, num_classes=classes, **settings)
+    state = {} if weights is None else _unwrapped(read_weights(weights))
+    if name in _AUXILIARY:
+        state = {key: tensor for key, tensor in state.items() if not key.startswith(_AUXILIARY[name])}
+    if resized and "encoder.pos_embedding" in state:
+        state = models.vision_transformer.interpolate_embeddings(side, network.patch_size, state)
     labels = tuple(published.meta["categories"])
     return _Found(network, _entrance(side or own, transforms.mean, transforms.std), labels, state, str(weights))
 
@@ -301,8 +314,9 @@ def _weights_of_folder(folder: Path, weights: Path, kind: Any, config: Any) -> d
     return {name: tensor for name, tensor in network.state_dict().items() if name not in new}
 
 
-def _head(network: nn.Module, classes: int) -> frozenset[str]:
-    """Return the names of the parameters of the last linear layer, or of a convolution in its place."""
+def _head(found: _Found, classes: int) -> frozenset[str]:
+    """Return the names of the parameters of the heads, else of the last linear layer or a convolution in its place."""
+    network = found.network
     names = [
         name
         for name, module in network.named_modules()
@@ -310,16 +324,25 @@ def _head(network: nn.Module, classes: int) -> frozenset[str]:
     ]
     if not names:
         raise ConfigurationError(f"{type(network).__name__} has no linear layer with {classes} outputs to replace")
-    return frozenset(f"{names[-1]}.{name}" for name, _ in network.get_submodule(names[-1]).named_parameters())
+    return frozenset(
+        f"{head}.{name}"
+        for head in found.heads or names[-1:]
+        for name, _ in network.get_submodule(head).named_parameters()
+    )
+
+
+def _unwrapped(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of a network that was wrapped for several processes under its own names."""
+    return {name.removeprefix("module."): tensor for name, tensor in state.items()}
 
 
 def _load(found: _Found, label_names: Sequence[str]) -> frozenset[str]:
     """Load the pretrained weights, all but the head's or with it; return the names of what begins at random."""
     there = {
-        name.removeprefix("module."): tensor.float() if tensor.is_floating_point() else tensor
-        for name, tensor in found.state.items()
+        name: tensor.float() if tensor.is_floating_point() else tensor
+        for name, tensor in _unwrapped(found.state).items()
     }
-    head = _head(found.network, len(label_names))
+    head = _head(found, len(label_names))
     order = _order(found.labels, label_names) if head <= there.keys() else None
     for name in head & there.keys():
         if order is None or len(there[name]) != len(order):

@@ -92,7 +92,8 @@ def load_whole(
         raise ConfigurationError(
             f"{source} does not contain the weights of {type(network).__name__}; " + "; ".join(problems)
         )
-    network.load_state_dict({**here, **there})
+    here.update(there)  # keeps the versions of the modules, which files do not have and MNASNet asks for
+    network.load_state_dict(here)
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -186,6 +186,17 @@ def test_boosting_of_scikit_learn_adds_up(estimator: Any) -> None:
     found_in(of_sklearn.convert(estimator(**settings, random_state=1).fit(rows, target)), rows[:SHOWN])
 
 
+def test_a_split_between_missing_and_all_numbers() -> None:
+    """scikit-learn's threshold is infinite there, and a stored one must be finite."""
+    rng = np.random.default_rng(0)
+    rows, target = rng.normal(size=(600, 4)), rng.random(600) < 0.3
+    rows[target & (rng.random(600) < 0.7), 1] = np.nan
+    model = HistGradientBoostingClassifier(max_iter=10, random_state=1).fit(rows, target)
+    assert any(np.isinf(tree.nodes["num_threshold"]).any() for (tree,) in model._predictors)
+    rows[:4, 1] = np.finfo(np.float32).max, np.finfo(np.float32).min, np.nan, 0
+    found_in(of_sklearn.convert(model), rows[:SHOWN])
+
+
 def test_probabilities_do_not_add_up_to_log_odds() -> None:
     rows, target = table()
     forest = RandomForestClassifier(5, max_depth=4, random_state=1).fit(np.nan_to_num(rows), target)
