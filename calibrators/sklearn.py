@@ -244,7 +244,9 @@ def _logits(estimator: Any, X: Any, classes: npt.NDArray[Any], floor: float | No
     """Return logits (N, K) of a fitted classifier; classes that it never saw have the floor as their share."""
     response = next((name for name in _RESPONSES if hasattr(estimator, name)), None)
     if response is None:
-        raise TypeError(f"{type(estimator).__name__} has none of {', '.join(_RESPONSES)}: it is not a classifier")
+        raise TypeError(
+            f"{type(estimator).__name__} has none of {', '.join(_RESPONSES)}: it gives no scores to calibrate"
+        )
     scores = np.asarray(getattr(estimator, response)(X), np.float64)
     least = _floor(estimator, len(classes)) if floor is None else floor
     if scores.ndim == 1:

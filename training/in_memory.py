@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bundle.table import Column, Columns
-from training.config import TrainConfig
+from training.config import TrainConfig, choose
 from training.data import Dataset, Splits, split, split_held_out
 from training.data.equal import equal_rows, equal_texts
 from training.data.sizes import sizes
@@ -50,7 +50,8 @@ def candor_train(
     """Train a network on arrays, calibrate it on held-out rows, and write it as a bundle.
 
     Each part is a pair of inputs and labels. Inputs are images uint8 (N, H, W, C) or (N, H, W), rows of a table
-    float32 (N, F) with NaN for missing numbers, or N texts. Labels are numbers of classes, (N,).
+    float32 (N, F) with NaN for missing numbers, a data frame of numbers, or N texts. Labels are numbers of classes,
+    (N,).
 
     Args:
         model: A name as in `TrainConfig.model`, a factory `make(classes, shape)` (`training.own`), or a module from
@@ -63,7 +64,7 @@ def candor_train(
         reference: Held-out rows for calibration and certificates. None cuts `reference_rows` rows from `train`.
         test: Rows to report on.
         label_names: Names of the classes; their numbers if None.
-        columns: Names of a table's columns; `c1`, `c2` … if None.
+        columns: Names of a table's columns; if None, those of the data frame, or `c1`, `c2` ….
         length: Words to read from a text.
         keep: Checkpoint file, as of `train_bundle`.
         on_epoch: Called after every epoch.
@@ -88,6 +89,8 @@ def candor_train(
     fixed = {"dataset", "data", "data_settings", "rows", "test_rows", "train_rows", "validation_rows"} & settings.keys()
     if fixed:
         raise ConfigurationError(f"{min(fixed)} does not apply to arrays, expected the rows themselves")
+    for each in settings:
+        choose("setting", {field.name: field for field in fields(TrainConfig)}, each)
     told: dict[str, Any] = {"model": _told(model), "loss": _told(loss)}
     config = TrainConfig(dataset="arrays_in_memory", name=name, **told, **settings)
     given = {"train": train, "validation": validation, "reference": reference, "test": test}
@@ -136,21 +139,37 @@ def _joined(
     names = tuple(label_names or map(str, range(int(labels.max()) + 1 if len(labels) else 0)))
     sources: dict[str, str] = {}
     more: dict[str, Any] = {}
-    if all(isinstance(text, str) for text in parts["train"][0]):
+    frame = _columns_of(parts["train"][0])
+    if frame is None and isinstance(next((text for text in parts["train"][0] if text is not None), None), str):
+        for part, (given, _) in parts.items():
+            for row, text in enumerate(given):
+                if not isinstance(text, str):
+                    raise ConfigurationError(f"{part}, row {row} is {text!r}, expected a text as in other rows")
         content = TextsAndTokens(length)
         content.add([str(text) for given, _ in parts.values() for text in given])
         inputs, more["vocabulary"], more["texts"] = content.finish()
         more |= {"kind": "tokens", "vocabulary_size": 20_000}
     else:
-        arrays = [np.asarray(given) for given, _ in parts.values()]
+        arrays = [_array(part, given, frame) for part, (given, _) in parts.items()]
         if len({array.shape[1:] for array in arrays}) > 1:
             raise ConfigurationError(f"inputs have the shapes {', '.join(str(each.shape) for each in arrays)}")
         inputs = np.concatenate(arrays)
         if inputs.dtype == np.uint8 and inputs.ndim == 3:
             inputs = inputs[..., np.newaxis]
+        if inputs.ndim == 4 and inputs.shape[3] not in (1, 3):
+            raise ConfigurationError(
+                f"images are {inputs.shape}, expected (N, height, width, channels), 1 or 3 channels"
+            )
         if inputs.dtype.kind == "f" and inputs.ndim == 2:
-            inputs = inputs.astype(np.float32)
-            given_names = columns or [f"c{place + 1}" for place in range(inputs.shape[1])]
+            with np.errstate(over="ignore"):
+                inputs = inputs.astype(np.float32)
+            given_names = columns or frame or [f"c{place + 1}" for place in range(inputs.shape[1])]
+            for row, column in np.argwhere(np.isinf(inputs))[:1]:
+                part = next(part for part, rows in bounds.items() if row in rows)
+                raise ConfigurationError(
+                    f"{part}, row {row - bounds[part].start}, column {given_names[column]}: infinite as float32, "
+                    "expected a finite number, or NaN for a missing one"
+                )
             more |= {"kind": "array", "columns": Columns(tuple(Column(each, None) for each in given_names))}
     for part, rows in bounds.items():
         told = hashlib.sha256(f"{inputs.dtype}{inputs.shape[1:]}".encode())
@@ -160,6 +179,27 @@ def _joined(
     _refuse_training_rows(inputs, bounds)
     test = bounds.get("test", range(0))
     return Dataset("arrays_in_memory", inputs, labels, names, test=test, sources=sources, **more), bounds
+
+
+def _columns_of(given: object) -> list[str] | None:
+    """Return the names of a data frame's columns; None for anything else."""
+    names = getattr(given, "columns", None)
+    return None if names is None else [str(name) for name in names]
+
+
+def _array(part: str, given: Any, frame: list[str] | None) -> NDArray[Any]:
+    """Return the inputs of a part; those of a data frame as float32."""
+    if (names := _columns_of(given)) != frame:
+        raise ConfigurationError(f"{part} has the columns {names}, expected those of train: {frame}")
+    if frame is None:
+        return np.asarray(given)
+    try:
+        return np.stack([np.asarray(given[name], np.float32) for name in given.columns], axis=1)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"{part} has a column that is not of numbers: {error}. Give categories as numbers, or train from a file "
+            "with the data set `table`"
+        ) from error
 
 
 def _refuse_training_rows(inputs: NDArray[Any], bounds: dict[str, range]) -> None:

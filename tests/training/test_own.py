@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -215,6 +216,16 @@ def test_a_module_and_texts_are_trained_from_python(tmp_path: Path) -> None:
     assert made.report["test"]["after"]["accuracy"]["value"] == 1.0
 
 
+def test_a_data_frame_names_its_columns(tmp_path: Path) -> None:
+    rows, labels = _separable(np.random.default_rng(0), 290)
+    frame = pd.DataFrame(rows, columns=["amount", "age", "hour"]).astype({"hour": "Float32"})
+    frame.loc[3, "hour"] = pd.NA
+    path = candor_train(own_things.of_table, (frame, pd.Series(labels)), out=tmp_path, name="own", reference_rows=90)
+    columns = bundle.verify(path).columns
+    assert columns is not None
+    assert [column.name for column in columns.columns] == ["amount", "age", "hour"]
+
+
 _SAME = np.arange(80, dtype=np.float32).reshape(40, 2), np.arange(40) % 2
 
 
@@ -228,6 +239,15 @@ _SAME = np.arange(80, dtype=np.float32).reshape(40, 2), np.arange(40) % 2
         ({"train_rows": 5}, "train_rows does not apply to arrays"),
         ({"reference_rows": 60}, "expected at most 40 together"),
         ({"epochs": 0}, "epochs is 0"),
+        ({"epohcs": 1}, "unknown setting 'epohcs', expected one of: .*epochs"),
+        ({"train": ([None, *["a"] * 39], np.arange(40) % 2)}, "train, row 0 is None, expected a text"),
+        ({"train": (np.full((40, 2), 1e39), np.arange(40) % 2)}, "train, row 0, column c1: infinite as float32"),
+        ({"train": (np.zeros((40, 3, 8, 8), np.uint8), np.arange(40) % 2)}, "1 or 3 channels"),
+        ({"train": (pd.DataFrame({"a": ["x"] * 40}), np.arange(40) % 2)}, "train has a column that is not of numbers"),
+        (
+            {"train": (pd.DataFrame({"a": [0.0] * 40}), _SAME[1]), "test": (pd.DataFrame({"b": [0.0]}), [1])},
+            r"test has the columns \['b'\], expected those of train",
+        ),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(change: dict[str, Any], why: str, tmp_path: Path) -> None:
