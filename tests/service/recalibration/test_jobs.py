@@ -126,7 +126,7 @@ def test_the_child_speaks_one_document_a_line_and_ends_when_nobody_listens() -> 
         command, input=orjson.dumps(task) + b"\n", capture_output=True, timeout=PATIENCE_S, check=True
     )
     (message,) = [orjson.loads(line) for line in done.stdout.splitlines()]
-    assert message["error"]["class"] == "ConfigurationError"
+    assert message["error"]["class"] == "NoStateError"
     done = subprocess.run(command, input=b"", capture_output=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 1
     assert b"is gone" in done.stderr
