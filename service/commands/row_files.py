@@ -26,8 +26,9 @@ from service.errors import (
     InputValueError,
     MalformedBodyError,
 )
+from service.inference.amounts import check_amount
 
-_NUMBERS: Final = ("probability", "score", "propensity", "positive", "sought")
+_NUMBERS: Final = ("probability", "score", "propensity", "positive", "sought", "amount")
 _TEXTS: Final = ("group", "segment", "id")
 _REQUIRED: Final = ("probability", "positive")
 COLUMNS: Final = (*_NUMBERS, *_TEXTS)
@@ -143,7 +144,13 @@ def _scored(columns: dict[str, npt.NDArray[Any]], seed: int) -> ScoredRows:
         names, of = np.unique(columns["group"], return_inverse=True)
         secret = f"candor policy {seed}".encode()
         group = np.array([group_hash(secret, str(name)) for name in names], dtype=np.int64)[of]
-    optional = {name: columns[name] for name in ("propensity", "segment") if name in columns}
+    if "amount" in columns:
+        known = columns["amount"][~np.isnan(columns["amount"])]
+        if len(known):
+            worst = known.min() if known.min() < 0 else known.max()
+            row = int(np.flatnonzero(columns["amount"] == worst)[0])
+            check_amount(float(worst), f"amount, row {row + 1}")
+    optional = {name: columns[name] for name in ("propensity", "segment", "amount") if name in columns}
     return ScoredRows(
         id=np.strings.encode(columns["id"], "utf-8") if "id" in columns else _numbered(size),
         probability=single,

@@ -181,6 +181,12 @@ def test_columns_reach_the_certificates(policy: Any, tmp_path: Path) -> None:
     answer = json.loads(candor("solve", policy(), "--rows", grouped, "--json").stdout)
     assert answer["bands"][1]["certificate"]["groups"] < 0.4 * size / 2
     bands = [{"action": "block", "when": {"min_precision": 0.8}}, {"action": "allow"}]
+    money = written(tmp_path / "amounts.csv", size, amount=["" if i % 30 == 0 else i % 7 for i in range(size)])
+    answer = json.loads(
+        candor("solve", policy(bands=bands, certify={"per": "amount"}), "--rows", money, "--json").stdout
+    )
+    assert answer["bands"][0]["certificate"]["per"] == "amount"
+    assert answer["bands"][0]["certificate"]["valid"]
     by_country = policy(bands=bands, segments={"values": ["DE", "FR"]})
     countries = written(tmp_path / "countries.csv", size, segment=rng.choice(["DE", "FR"], size))
     answer = json.loads(candor("solve", by_country, "--rows", countries, "--json").stdout)
@@ -208,6 +214,8 @@ def test_columns_reach_the_certificates(policy: Any, tmp_path: Path) -> None:
         ("probability,positive,propensity", ["0.5,1,0", "0.5,1,1"], "propensity"),
         ("probability,positive,propensity", ["0.5,1,1.5", "0.5,1,1"], "propensity"),
         ("probability,positive,propensity,sought", ["0.5,1,1,1", "0.5,1,1,0"], "sought, row 2"),
+        ("probability,positive,amount", ["0.5,1,", "0.5,1,-2"], "amount, row 2"),
+        ("probability,positive,amount", ["0.5,1,inf"], "amount, row 1"),
         ("probability,positive", ["0.5,1"], "certify"),
     ],
 )
