@@ -269,12 +269,13 @@ def _limit(policy: Policy, outcome: Outcome) -> str:
 
 
 def _without_amount(metric: Metric, outcome: Outcome, certify: ScoredRows) -> float:
-    """Return the share of rows without an amount among those that a metric counts; 0 if it counts none."""
+    """Return the share of rows without an amount among those that a metric counts, or could if it counts none."""
     counts = np.ones(len(certify), np.bool_)
     if metric != "flag_rate":
         counts = certify.was_sought() & (certify.propensity > 0)
     if metric in ("precision", "selective_risk") and outcome.threshold is not None:
-        counts &= certify.probability >= outcome.threshold.probability
+        above = counts & (certify.probability >= outcome.threshold.probability)
+        counts = above if above.any() else counts
     elif metric in ("recall", "false_positive_rate"):
         counts &= ~certify.known() | (certify.positive == (metric == "recall"))
     return int((counts & np.isnan(certify.amount)).sum()) / max(int(counts.sum()), 1)

@@ -187,6 +187,9 @@ def test_columns_reach_the_certificates(policy: Any, tmp_path: Path) -> None:
     )
     assert answer["bands"][0]["certificate"]["per"] == "amount"
     assert answer["bands"][0]["certificate"]["valid"]
+    few = written(tmp_path / "few.csv", 200)  # no certify row is above the only candidate
+    without = candor("solve", policy(bands=bands, certify={"per": "amount"}), "--rows", few)
+    assert "100.0% of the certify rows have no amount" in " ".join(without.stdout.split())
     by_country = policy(bands=bands, segments={"values": ["DE", "FR"]})
     countries = written(tmp_path / "countries.csv", size, segment=rng.choice(["DE", "FR"], size))
     answer = json.loads(candor("solve", by_country, "--rows", countries, "--json").stdout)
