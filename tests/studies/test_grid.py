@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from studies.grid import Grid, work
 from studies.registry import STUDIES
 from studies.results import RESULT, RESULTS, read_result, read_results, write_results
 from studies.run_cell import CHECKPOINT, run_cell
-from studies.study import SCALES
+from studies.study import Scale
 from studies.workers import run
 from training import TrainConfig
 from training.epochs import Epoch, OnEpoch
@@ -287,7 +287,7 @@ def test_a_rerun_of_brents_search_agrees_with_ours(finished: Path) -> None:
     assert result["temperature_brent"] == pytest.approx(result["temperature"], rel=1e-3)
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", get_args(Scale))
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_cell_of_a_study_has_a_name_of_its_own(name: str, scale: Any, tmp_path: Path) -> None:
     cells = STUDIES[name].cells(scale, None)

@@ -11,7 +11,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ from studies.page import Page
 from studies.registry import STUDIES
 from studies.results import RESULT, RESULTS, read_results, write_results
 from studies.run_cell import run_cell
-from studies.study import SCALES, Result, Study
+from studies.study import Result, Scale, Study
 from studies.write_report import write_report
 from tests.studies.test_grid import TAKE_AND_DIE
 from training import TrainConfig
@@ -184,7 +184,9 @@ def test_the_published_tables_are_there() -> None:
 
 
 def test_every_loss_of_a_study_has_a_title() -> None:
-    used = {cell.config.loss for study in STUDIES.values() for scale in SCALES for cell in study.cells(scale, None)}
+    used = {
+        cell.config.loss for study in STUDIES.values() for scale in get_args(Scale) for cell in study.cells(scale, None)
+    }
     assert used <= set(TITLES)
     assert loss_title({"loss": "lp_norm", "coefficients": {"alpha": 0.1, "p": 1.0}, "mixup": 0.0}) == "L1 norm 0.1"
     assert loss_title({"loss": "lp_norm", "coefficients": {"alpha": 0.1, "p": 2.0}, "mixup": 0.0}) == "L2 norm 0.1"
