@@ -6,7 +6,6 @@ It loads no model and answers no request, so nothing that a request does can har
 from __future__ import annotations
 
 import asyncio
-import math
 import secrets
 import signal
 import socket
@@ -62,7 +61,7 @@ class Supervisor:
             "secret": secrets.token_hex(32),
         }
         self._stop_delay_s = settings.stop_delay_s
-        self._hung_pings = _HUNG_PINGS + math.ceil(settings.run_timeout_s)
+        self._hung_pings = _HUNG_PINGS + settings.run_timeout_s
         self._patience_s = settings.drain_timeout_s + _LOG_WRITTEN_S
         if workers > (cpus := available_cpus()):
             logger.warning("more workers than processors", workers=workers, processors=cpus)
@@ -163,7 +162,7 @@ class Supervisor:
                 worker.unanswered += 1
                 if worker.unanswered == _SILENT_PINGS + 1:
                     logger.error("worker does not answer", worker=worker.number, pid=worker.pid)
-                elif worker.unanswered == self._hung_pings + 1:
+                elif 0 < worker.unanswered - self._hung_pings <= 1:
                     logger.error("worker killed, because it does not answer", worker=worker.number, pid=worker.pid)
                     worker.kill()
 
