@@ -262,9 +262,10 @@ def test_a_worker_that_hangs_is_not_ready_then_killed_and_replaced(spawn: Spawn,
     until(lambda: len(children(service.popen.pid)) == WORKERS)
     until(lambda: service.http.get("/readyz").status_code == 200)
     told = [line["event"] for line in map(json.loads, service.log) if line.get("pid") == other]
-    assert told == [
-        "worker ready", "worker does not answer", "worker killed, because it does not answer", "worker ended",
-    ]  # fmt: skip
+    killed = "worker killed, because it does not answer"
+    # On a busy machine it may have been silent for half a second before.
+    assert [*dict.fromkeys(told)] == ["worker ready", "worker does not answer", killed, "worker ended"]
+    assert told.count(killed) == 1
     service.popen.terminate()
     assert service.end()[0] == 0
 
