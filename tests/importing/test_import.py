@@ -669,6 +669,13 @@ def test_sigmoids_of_the_classes_as_scores_ask_for_their_form(tmp_path: Path, dr
         assert (result.exit_code, told in sentence(result.output + result.stderr)) == (status, True), result.stderr
 
 
+def risks(folder: Path, score: Callable[[int], float]) -> tuple[Path, list[str]]:
+    """Write a file of 100 scores and labels; return it, and the options that import it."""
+    rows = folder / "scores.csv"
+    rows.write_text("\n".join(["risk,y", *(f"{score(row)!r},{row % 2}" for row in range(100))]))
+    return rows, ["--name", "vendor", "--label", "y", "--score", "risk", "--out", str(folder)]
+
+
 @pytest.mark.parametrize(
     ("score", "told"),
     [
@@ -681,9 +688,7 @@ def test_sigmoids_of_the_classes_as_scores_ask_for_their_form(tmp_path: Path, dr
 def test_scores_that_tell_nothing_or_are_too_large_are_refused(
     tmp_path: Path, score: Callable[[int], float], told: str
 ) -> None:
-    rows = tmp_path / "scores.csv"
-    rows.write_text("\n".join(["risk,y", *(f"{score(row)!r},{row % 2}" for row in range(100))]))
-    options = ["--name", "vendor", "--label", "y", "--score", "risk", "--out", str(tmp_path)]
+    rows, options = risks(tmp_path, score)
     result = CliRunner().invoke(app, ["scores", str(rows), *options])
     assert (result.exit_code, told in sentence(result.stderr)) == (2, True), result.stderr
 
@@ -718,9 +723,7 @@ def test_a_score_out_of_range_is_named_with_its_column(tmp_path: Path) -> None:
 def test_scores_that_tell_nothing_or_the_label_are_noted(
     tmp_path: Path, score: Callable[[int], float], told: str
 ) -> None:
-    rows = tmp_path / "scores.csv"
-    rows.write_text("\n".join(["risk,y", *(f"{score(row)!r},{row % 2}" for row in range(100))]))
-    options = ["--name", "vendor", "--label", "y", "--score", "risk", "--out", str(tmp_path)]
+    rows, options = risks(tmp_path, score)
     result = CliRunner().invoke(app, ["scores", str(rows), *options])
     assert told in sentence(result.output)
     rows.write_text(rows.read_text() + "\n1.5,1")

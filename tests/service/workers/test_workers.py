@@ -27,7 +27,7 @@ from service.state.database import MIGRATION_LOCK, Database
 from service.state.keys import KeyStore
 from service.workers.plan import processors_each
 from service.workers.supervisor import _SILENT_PINGS, Supervisor
-from tests.children import freeze
+from tests.children import children_of, freeze
 from tests.ports import free_port
 from tests.waiting import PATIENCE_S, WAIT, until
 
@@ -45,17 +45,8 @@ def worker_of(response: httpx.Response) -> str:
 
 
 def children(pid: int) -> list[int]:
-    """The process ids of a process's children."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                status, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if int(parent) == pid and status != "Z":
-                found.append(int(entry.name))
-    return found
+    """The process ids of a process's children that have not ended."""
+    return [child for child in children_of(pid) if is_alive(child)]
 
 
 def leader(service: Process) -> int:
