@@ -6,6 +6,7 @@ start of each period and then stalls. A cpuset is respected, since the kernel re
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,11 @@ def available_cpus(*, root: Path = _ROOT, affinity: int | None = None) -> float:
     """
     allowed = affinity if affinity is not None else len(os.sched_getaffinity(0))
     return min([float(allowed), *_quotas(root)])
+
+
+def whole_cpus(*, root: Path = _ROOT, affinity: int | None = None) -> int:
+    """Return `available_cpus` rounded down, one at least: a number of threads or processes."""
+    return max(1, math.floor(available_cpus(root=root, affinity=affinity)))
 
 
 def thread_limits(threads: int) -> dict[str, str]:

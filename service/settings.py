@@ -173,7 +173,7 @@ class Settings(BaseSettings):
     threads: PositiveInt | None = Field(
         None,
         description="CPU threads per inference run. Unset: the CPUs available to the container divided by the workers, "
-        "less one, and at least one. Refused if more than one and the threads of all workers together exceed the CPUs.",
+        "at least one. Refused if more than one and the threads of all workers together exceed the CPUs.",
     )
     gpu_memory_bytes: PositiveInt | None = Field(
         None, description="Maximum GPU memory per model in bytes. Unset: no limit."

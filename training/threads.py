@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 
-from bundle.processors import available_cpus
+from bundle.processors import whole_cpus
 from training.recipe import require
 
 
@@ -24,6 +23,6 @@ def usable_threads(asked: int | None) -> int:
 
 def available_threads() -> int:
     """Return the processors of affinity and control group, at most OMP_NUM_THREADS where it is set."""
-    granted = max(1, math.floor(available_cpus()))
+    granted = whole_cpus()
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return min(granted, int(asked)) if asked.isdecimal() and int(asked) > 0 else granted

@@ -13,11 +13,11 @@ import numpy as np
 import bundle
 from benchmarks.gpu import networks
 from benchmarks.gpu.bench import Bench, LeftOutError
+from bundle.processors import whole_cpus
 from service.errors import ConfigurationError
 from service.inference.chain import Chain
 from service.inference.providers import resolve_provider
 from service.inference.session import Session
-from service.inference.threads import inference_threads
 
 PROVIDERS = {"cpu": "CPU", "cuda": "CUDA", "cuda-graphs": "CUDA graphs", "tensorrt": "TensorRT"}
 LARGEST_DIFFERENCE = 1e-4
@@ -44,7 +44,7 @@ def run(bench: Bench, *, network: str, provider: str) -> dict[str, Any]:
     verified = bundle.verify(prepared.bundles / network / "1")
     bench.say("open")
     began = time.perf_counter()
-    threads = inference_threads(None) if provider == "cpu" else 1
+    threads = whole_cpus() if provider == "cpu" else 1
     session = Session(verified, provider=provider, threads=threads, max_batch_size=sizes.batches[-1])
     chain = Chain(session, verified.calibrator)
     ready_s = time.perf_counter() - began

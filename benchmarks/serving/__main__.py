@@ -2,12 +2,12 @@
 
     python -m benchmarks.serving --seconds 4 --rounds 3 --keep turns.json --write benchmarks/RESULTS.md
 
-Each server runs the same ONNX model of LeNet's size, with one worker process and one thread per run of the model; ours
-also calibrates, decides, logs and counts every request. Peers are measured as they come and in the fastest mode that
-their documentation names; the report gives the modes. Each peer has its own virtual environment in a cache folder,
-created on the first run; the report lists peers that could not be installed, did not start, or gave wrong answers. In
-turns each server is started, loaded by wrk (one thread; must be installed) and stopped. Answers are compared with ONNX
-Runtime's before the measurement.
+Each server runs the same ONNX model of LeNet's size, with one worker process and `--threads` threads per run of the
+model; ours also calibrates, decides, logs and counts every request. Peers are measured as they come and in the fastest
+mode that their documentation names; the report gives the modes. Each peer has its own virtual environment in a cache
+folder, created on the first run; the report lists peers that could not be installed, did not start, or gave wrong
+answers. In turns each server is started, loaded by wrk (one thread; must be installed) and stopped. Answers are
+compared with ONNX Runtime's before the measurement.
 
 The run says at its start how long it takes. An interrupted run prints what it has and continues from its `--keep`
 file. `--only` names parts: closed (all servers, one image per request, 1, 16 and 64 connections), batches (32 images
@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=turns.PARTS, default=turns.PARTS, help="parts of the benchmark")
     parser.add_argument("--peers", nargs="*", choices=list(MODES), default=list(MODES), help="peers and modes")
     parser.add_argument("--workers", nargs="*", type=int, default=turns.WORKERS, help="numbers of workers to measure")
+    parser.add_argument("--threads", type=int, default=1, help="threads per run of the model, of all servers")
     parser.add_argument("--wrk", default=shutil.which("wrk"), help="path of wrk")
     parser.add_argument("--keep", type=Path, help="JSON file of finished turns: read first, then updated")
     parser.add_argument("--write", type=Path, help="Markdown file whose part is replaced")
@@ -57,7 +58,9 @@ def main() -> None:
             pythons[name] = interpreter(chosen.cache, MODES[name].package, MODES[name].server(1).install)
         except NotInstalledError as error:
             skipped[name] = str(error)
-    options = turns.Options(chosen.rounds, chosen.seconds, chosen.wrk, chosen.only, chosen.workers, chosen.keep)
+    options = turns.Options(
+        chosen.rounds, chosen.seconds, chosen.wrk, chosen.only, chosen.workers, chosen.threads, chosen.keep
+    )
     bench = turns.Bench(pythons, options)
     print(f"This takes about {bench.estimate_s() / 60:.0f} min.", file=sys.stderr)
     try:

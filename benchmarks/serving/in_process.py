@@ -1,8 +1,8 @@
 """Measure the same work without a service, in a separate process: ONNX Runtime, calibration and decision.
 
-    python -m benchmarks.serving.in_process FOLDER SECONDS
+    python -m benchmarks.serving.in_process FOLDER SECONDS THREADS
 
-Prints one JSON object: images per second in batches of 1 and 32, one thread; microseconds for one row's calibration and
+Prints one JSON object: images per second in batches of 1 and 32; microseconds for one row's calibration and
 decision.
 """
 
@@ -28,10 +28,10 @@ from service.decisions.solved import SolvedPolicy
 
 
 def main() -> None:
-    folder, seconds = Path(sys.argv[1]), float(sys.argv[2])
+    folder, seconds, threads = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
     verified = bundle.verify(folder / "bundles" / LENET / "1")
     options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = threads
     session = ort.InferenceSession(verified.model_bytes, options, providers=["CPUExecutionProvider"])
     images = np.random.default_rng(0).integers(0, 256, (32, 32, 32, 3)).astype(np.uint8)
     one, many = images[:1], images

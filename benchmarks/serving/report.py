@@ -74,7 +74,7 @@ def _closed(results: Turns) -> list[str]:
     alone = [_median(results, "in-process", f"batches_of_{size}") for size in (1, 32)]
     if all(map(math.isfinite, alone)):
         lines.append(
-            f"| ONNX Runtime in process, one thread | {_count(alone[0])} (batches of 1) | | "
+            f"| ONNX Runtime in process | {_count(alone[0])} (batches of 1) | | "
             f"{_count(alone[1])} (batches of 32) | | |"
         )
     return lines

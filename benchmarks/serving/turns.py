@@ -40,6 +40,7 @@ class Options:
         wrk: Path of wrk.
         parts: Parts among `PARTS`.
         workers: Numbers of workers in the part of that name.
+        threads: Threads per run of the model.
         keep: File of finished turns.
     """
 
@@ -48,6 +49,7 @@ class Options:
     wrk: str
     parts: Sequence[str]
     workers: Sequence[int]
+    threads: int
     keep: Path | None
 
 
@@ -194,8 +196,10 @@ class Bench:
     def _visit(self, visit: Visit, number: int) -> None:
         prepared = self._prepared[visit.model]
         python = self._pythons.get(visit.name, Path(sys.executable))
+        threads = str(self._options.threads)
+        environment = {**visit.environment, "THREADS": threads, "CANDOR_THREADS": threads}
         try:
-            with running(visit.name, visit.server, python, prepared, self._scratch, **visit.environment) as one:
+            with running(visit.name, visit.server, python, prepared, self._scratch, **environment) as one:
                 for payload in {load.payload: None for load in visit.loads}:
                     one.check(payload, prepared)
                 for load in visit.loads:
@@ -233,7 +237,10 @@ class Bench:
     def _in_process(self, number: int) -> None:
         if not self._has("in-process", number):
             command = [sys.executable, "-m", "benchmarks.serving.in_process"]
-            self._keep("in-process", _module([*command, str(self._scratch), str(self._options.seconds)]))
+            self._keep(
+                "in-process",
+                _module([*command, str(self._scratch), str(self._options.seconds), str(self._options.threads)]),
+            )
 
     def _has(self, where: str, number: int) -> bool:
         return len(self.turns.get(where, [])) >= number

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from bundle.processors import available_cpus
+from bundle.processors import whole_cpus
 from service.bulk.blocks import blocks_of
 from service.bulk.chosen import active_revision, bundled_revision, digest_of
 from service.bulk.columns import Reader, RowColumns, check_known
@@ -181,7 +180,7 @@ def _score(
         found = _names(first[0])
         _check_columns(found, served, settings, options)
         own = {
-            "threads": 1 if options.ray else max(1, math.floor(available_cpus()) // team.processes),
+            "threads": 1 if options.ray else max(1, whole_cpus() // team.processes),
             "max_batch_size": rows_per_run(served.input),
             "drift_window_s": 0.0,
         }
@@ -322,7 +321,7 @@ def _processes(settings: Settings, options: Options) -> int:
     """Return how many processes of this machine score."""
     if options.ray is not None or (options.processes is None and resolve_provider(settings.provider) == "cuda"):
         return 1
-    return options.processes or max(1, math.floor(available_cpus()))
+    return options.processes or whole_cpus()
 
 
 def _format(found: Format, wanted: Written | None) -> Written:

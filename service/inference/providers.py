@@ -73,8 +73,8 @@ def open_session(model: bytes, *, provider: str, threads: int, gpu_memory_bytes:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    # A spinning pool takes the core that parses the next request.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Long enough for the next operator of a run; a pool that goes on spinning takes the core that parses requests.
+    options.add_session_config_entry("session.intra_op.spin_duration_us", "10")
     providers: list[Any] = [_PROVIDERS["cpu"]]
     if provider != "cpu":
         providers.insert(0, (cuda.PROVIDER, _cuda_options(gpu_memory_bytes, graphs=provider == "cuda-graphs")))

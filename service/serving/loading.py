@@ -15,6 +15,7 @@ import bundle as bundles
 from bundle import Bundle, BundleError, BundleLocation
 from bundle.locations import is_single
 from bundle.manifest import MODEL_FILE
+from bundle.processors import whole_cpus
 from bundle.reader import read_manifest
 from calibrators import CalibrationError, Calibrator
 from service.decisions.multicalibrated import probabilities_of
@@ -26,7 +27,6 @@ from service.inference.inputs import specification
 from service.inference.providers import resolve_provider
 from service.inference.runtimes import Runtime, open_runtime
 from service.inference.session import Session
-from service.inference.threads import inference_threads
 from service.serving.copies import Copies
 from service.serving.mirror import Mirror
 from service.serving.plane import Served
@@ -55,7 +55,7 @@ class Loader:
         if settings.provider == "auto" and self._provider == "cpu" and cuda().built_for is not None:
             logger.warning("models run on the CPU", reason=cuda().problem, remedy=cuda().remedy)
         self._trusted = trusted_keys(settings.trusted_keys)
-        self._threads = inference_threads(settings.threads)
+        self._threads = settings.threads or whole_cpus()
         reference = settings.bundle_reference
         self._folder = settings.bundle_folder
         self._pinned = reference.sha256

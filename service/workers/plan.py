@@ -63,7 +63,7 @@ def share_of(settings: Settings, workers: int, *, cpus: float | None = None) -> 
         )
     return settings.model_copy(
         update={
-            "threads": settings.threads or max(1, most - 1),
+            "threads": settings.threads or most,
             **{name: math.ceil(limit / workers) for name in _DIVIDED if (limit := getattr(settings, name)) is not None},
         }
     )

@@ -16,7 +16,7 @@ def turn(per_s: float, **changes: Any) -> dict[str, Any]:
 
 
 def part(turns: Turns) -> str:
-    return report.part(turns, {}, {}, Options(1, 1.0, "wrk", (), (), None), "the command")
+    return report.part(turns, {}, {}, Options(1, 1.0, "wrk", (), (), 1, None), "the command")
 
 
 def test_faults_are_in_it_and_turns_without_answers_are_not(tmp_path: Path) -> None:

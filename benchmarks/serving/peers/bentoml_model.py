@@ -16,7 +16,7 @@ workers = int(os.environ["WORKERS"])
 
 def session() -> ort.InferenceSession:
     options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = int(os.environ["THREADS"])
     return ort.InferenceSession(os.environ["MODEL"], options, providers=["CPUExecutionProvider"])
 
 

@@ -10,7 +10,7 @@ class Onnx(Model):
     def __init__(self) -> None:
         super().__init__("model")
         options = ort.SessionOptions()
-        options.intra_op_num_threads = 1
+        options.intra_op_num_threads = int(os.environ["THREADS"])
         self._session = ort.InferenceSession(os.environ["MODEL"], options, providers=["CPUExecutionProvider"])
         self.ready = True
 

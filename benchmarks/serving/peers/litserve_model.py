@@ -13,7 +13,7 @@ import onnxruntime as ort
 class Json(litserve.LitAPI):
     def setup(self, device: str) -> None:
         options = ort.SessionOptions()
-        options.intra_op_num_threads = 1
+        options.intra_op_num_threads = int(os.environ["THREADS"])
         self._session = ort.InferenceSession(os.environ["MODEL"], options, providers=["CPUExecutionProvider"])
 
     def decode_request(self, request: dict) -> np.ndarray:

@@ -1,5 +1,7 @@
 """MLServer: a runtime for ONNX files; `settings` beside it are written by the benchmark."""
 
+import os
+
 import onnxruntime as ort
 from mlserver import MLModel
 from mlserver.codecs import NumpyCodec
@@ -9,7 +11,7 @@ from mlserver.types import InferenceRequest, InferenceResponse
 class Onnx(MLModel):
     async def load(self) -> bool:
         options = ort.SessionOptions()
-        options.intra_op_num_threads = 1
+        options.intra_op_num_threads = int(os.environ["THREADS"])
         uri = self.settings.parameters.uri
         self._session = ort.InferenceSession(uri, options, providers=["CPUExecutionProvider"])
         return True

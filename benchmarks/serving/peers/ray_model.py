@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 def session() -> ort.InferenceSession:
     options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = int(os.environ["THREADS"])
     return ort.InferenceSession(os.environ["MODEL"], options, providers=["CPUExecutionProvider"])
 
 

@@ -43,8 +43,10 @@ def test_threads_never_exceed_the_processors(cpus: float, workers: int | Literal
     assert workers != "auto" or number <= max(1, cpus), "more workers than processors only if they were asked for"
 
 
-@pytest.mark.parametrize(("cpus", "workers", "threads"), [(8.0, 2, 3), (8.0, 4, 1), (8.0, 8, 1), (2.0, 8, 1)])
-def test_each_worker_leaves_a_processor_to_its_requests(cpus: float, workers: int, threads: int) -> None:
+@pytest.mark.parametrize(
+    ("cpus", "workers", "threads"), [(8.0, 1, 8), (8.0, 2, 4), (8.0, 3, 2), (8.0, 8, 1), (2.0, 8, 1)]
+)
+def test_workers_divide_the_processors(cpus: float, workers: int, threads: int) -> None:
     assert share_of(Settings(), workers, cpus=cpus).threads == threads
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bundle.processors import available_cpus
-from service.inference.threads import inference_threads
+from bundle.processors import available_cpus, whole_cpus
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -57,15 +56,10 @@ def test_the_quota_counts_where_it_is_less_than_the_affinity(
 
 
 @pytest.mark.parametrize(
-    ("quota", "threads"), [("50000", 1), ("100000", 1), ("200000", 1), ("300000", 2), ("450000", 3), ("max", 7)]
+    ("quota", "whole"), [("50000", 1), ("100000", 1), ("200000", 2), ("300000", 3), ("450000", 4), ("max", 8)]
 )
-def test_one_processor_is_left_to_requests_and_answers(quota: str, threads: int, tmp_path: Path) -> None:
-    root = write(tmp_path, v2(f"{quota} 100000"))
-    assert inference_threads(None, root=root, affinity=8) == threads
-
-
-def test_what_the_operator_sets_holds(tmp_path: Path) -> None:
-    assert inference_threads(5, root=write(tmp_path, v2("100000 100000")), affinity=8) == 5
+def test_a_part_of_a_processor_counts_only_if_it_is_the_only_one(quota: str, whole: int, tmp_path: Path) -> None:
+    assert whole_cpus(root=write(tmp_path, v2(f"{quota} 100000")), affinity=8) == whole
 
 
 def test_a_cpuset_is_the_affinity() -> None:
