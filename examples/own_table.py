@@ -2,7 +2,7 @@
 
     .venv/bin/python examples/own_table.py var/table     see docs/tutorials/own-table.md
 
-The folder gets `orders.csv`, 6,000 orders with their outcome; `incoming.csv`, 3,000 later orders without it; and
+The folder gets `orders.csv`, 6,000 orders with their outcome; `incoming.csv`, 6,000 later orders without it; and
 `labels.csv`, the outcomes of the later orders. Fraud is rarer among the later orders.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -67,6 +68,17 @@ def test_every_command_of_the_page_runs(
             return
         print(f"attempt {attempt + 1}: {refused}")
     pytest.fail(f"the gate refused every draw of rows:\n{refused}")
+
+
+def test_the_order_that_the_page_asks_about_is_the_first_of_the_file(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, ROOT / "examples/own_table.py", tmp_path], check=True)
+    with (tmp_path / "incoming.csv").open(newline="") as file:
+        first = next(csv.DictReader(file))
+    sent = re.search(r"-d '(\{.*?\})'", (ROOT / "docs/tutorials/own-table.md").read_text(), re.DOTALL)
+    assert sent is not None
+    asked = json.loads(sent[1])
+    assert asked["references"] == [first.pop("order")]
+    assert {name: str(value) for name, value in asked["inputs"][0].items()} == first
 
 
 @pytest.mark.skipif("CANDOR_TEST_DATA" not in os.environ, reason="requires the edits of 2015 in CANDOR_TEST_DATA")
