@@ -57,7 +57,8 @@ def load_sample(
         window: Window of predictions that holds the spans.
         spans: Time spans, oldest first.
         classes: Number K of the model's labels.
-        at_most: Maximum rows, shared evenly by the spans; at least four for each of a span's origins are read.
+        at_most: Maximum rows. Spans share them evenly, and large ones get what small ones leave; at least four for each
+            of a span's origins are read.
     """
     return _load(connection, window, spans, classes=classes, at_most=at_most)
 
@@ -103,14 +104,20 @@ def _load(
     }
     reader = RowReader(classes, ids=True, others=others, arising=window.arising, cells=window.cells)
     share = max(at_most // max(len(spans) * len(made_here), 1), _SLICES)
+    wholes = [_first(connection, reader, made_here, span, share, conditions) for span in spans]
+    # Large spans get what small ones leave: a burst in a quiet week is not cut.
+    small = sum(len(part["predicted_at"]) for whole, full in wholes if not full for part in whole)
+    large = sum(full for _, full in wholes) * len(made_here)
+    more = (at_most - small) // large if large else 0
     parts, sizes, cut = [reader.read(connection, [])], [], False
-    for span in spans:
-        whole, full = _first(connection, reader, made_here, span, share, conditions)
+    for span, (whole, full) in zip(spans, wholes, strict=True):
+        if full and more > share:
+            whole, full = _first(connection, reader, made_here, span, more, conditions)
         if full:
             cut, whole = True, []
             edges = np.linspace(*span, _SLICES + 1).astype(np.int64).tolist()
             for part in pairwise(edges):
-                whole += _first(connection, reader, made_here, part, share // _SLICES, conditions)[0]
+                whole += _first(connection, reader, made_here, part, max(more, share) // _SLICES, conditions)[0]
         parts += whole
         sizes.append(sum(len(part["predicted_at"]) for part in whole))
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -44,12 +44,22 @@ def test_small_spans_are_read_whole(database: Database, spread_out: list[str]) -
 
 def test_large_spans_are_read_at_four_instants_of_each(database: Database, spread_out: list[str]) -> None:
     with database.connect() as connection:
-        found = load_sample(connection, WINDOW, SPANS, classes=3, at_most=3 * 2 * 20)
+        found = load_sample(connection, WINDOW, SPANS, classes=3, at_most=2 * 2 * 20)
     assert found.cut
     assert np.bincount(found.span, minlength=3).tolist() == [20, 20, 0]
     for place in range(8):  # a quarter of a span each
         quarter = (found.rows.predicted_at >= 250 * place) & (found.rows.predicted_at < 250 * (place + 1))
         assert int(quarter.sum()) == 5
+
+
+def test_a_burst_is_read_whole_if_other_spans_leave_it_their_rows(
+    database: Database, logged: Callable[..., list[str]]
+) -> None:
+    logged([prediction_id(number) for number in range(300)], created_at=1_500)
+    with database.connect() as connection:
+        found = load_sample(connection, WINDOW, SPANS, classes=3, at_most=400)
+    assert not found.cut
+    assert np.bincount(found.span, minlength=3).tolist() == [0, 300, 0]
 
 
 def test_no_revision_is_read_beyond_a_time_that_another_was_cut_at(
