@@ -41,7 +41,7 @@ def list_labels(
     from service.times import iso
 
     labels = _labels(model, key, by, source, since, until)
-    with reporting(), _state(database_url) as database:
+    with reporting(), _state(model, database_url) as database:
         for row in find(database, labels):
             named = {"reference" if row.by_reference else "prediction_id": row.target}
             times = {"labelled_at": row.labelled_at and iso(row.labelled_at), "received_at": iso(row.received_at)}
@@ -71,7 +71,7 @@ def retract(
     labels = _labels(model, key, by, source, since, until)
     if not labels.document():
         raise typer.BadParameter("give at least one of --key, --by, --source, --since, --until")
-    with reporting(), _state(database_url) as database:
+    with reporting(), _state(model, database_url) as database:
         number = take_back(database, labels, by="local", reason=reason)
     if as_json:
         print_json({"labels": number})
@@ -103,12 +103,18 @@ def _time(text: str | None, option: str) -> int | None:
 
 
 @contextmanager
-def _state(database_url: str | None) -> Iterator[Database]:
+def _state(model: str, database_url: str | None) -> Iterator[Database]:
+    from service.errors import UnknownModelError
     from service.state.database import Database
+    from service.state.revisions import RevisionStore
 
     url = settings_of({"database_url": database_url}).state_url
     database = Database.open(url, beside_server=True, existing=True)
     try:
+        if model not in (known := RevisionStore(database).pointers()):  # else a misspelled name has no labels
+            raise UnknownModelError(
+                f"The state has no model {model!r}.", where="--model", found=model, expected=sorted(known)
+            )
         yield database
     finally:
         database.close()
