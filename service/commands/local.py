@@ -200,4 +200,6 @@ def settings_of(given: dict[str, Any]) -> Any:
 
 
 def _said(error: ErrorDetails) -> str:
+    if error["type"] == "tuple_type":
+        return f"expected a list in [ ], even of one item, in {'.'.join(map(str, error['loc'][1:]))}"
     return error["msg"].removeprefix("Value error, ")

@@ -83,6 +83,10 @@ class TestProcess:
             ({"threads": "0"}, "CANDOR_THREADS"),
             ({"workers": "few"}, "CANDOR_WORKERS: Input should be a valid integer"),
             ({"workers": "few"}, "or: Input should be 'auto'"),
+            (
+                {"oidc_scopes": '{"risk": "approve"}'},
+                "CANDOR_OIDC_SCOPES: expected a list in [ ], even of one item, in risk",
+            ),
             ({"threads": "4096"}, "more threads than processors"),
             ({"database_url": "sqlite://"}, "Unusable configuration"),
             ({"database_url": "nonsense"}, "Unusable configuration"),
