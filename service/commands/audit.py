@@ -122,7 +122,9 @@ def sender(
     if as_json:
         print_json(None if found is None else found._asdict() | {"at": iso(found.at)})
     elif found is None:
-        complaints.print("No key is known to have sent this prediction.")
+        complaints.print(
+            "No key is known to have sent this prediction. Keys are known within a minute of the prediction."
+        )
     else:
         seal = f"sealed by entry {found.entry} of {iso(found.at)}"
         seal = seal if found.whole else f"[red]entry {found.entry} seals other ids[/red]"
