@@ -27,6 +27,7 @@ from service.serving.models import Models
 from service.settings import Settings
 from service.state.database import Database
 from service.state.revisions import RevisionStore
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S
 
 from .conftest import contents
@@ -106,7 +107,7 @@ class TestProcess:
         for name, value in spawn.environment.items():
             if name.startswith("CANDOR_"):
                 monkeypatch.setenv(name, value)
-        for name, value in changes.items():
+        for name, value in {"port": str(free_port()), **changes}.items():
             monkeypatch.setenv(f"CANDOR_{name.upper()}", value)
         monkeypatch.setattr("service.telemetry.logs.configure_logs", lambda *_: None)
         monkeypatch.setattr("gc.disable", lambda: None)
