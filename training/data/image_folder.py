@@ -152,7 +152,7 @@ def checked_size(size: Sequence[int] | int | None, channels: int, decoders: int 
 def _size(size: Sequence[int] | int | None) -> tuple[int, int] | None:
     if size is None:
         return None
-    pair = (size, size) if isinstance(size, int) else tuple(size)
-    if len(pair) != 2 or not all(isinstance(side, int) and 1 <= side <= 2**14 for side in pair):
+    pair = tuple(size) if isinstance(size, Sequence) else (size, size)
+    if len(pair) != 2 or not all(type(side) is int and 1 <= side <= 2**14 for side in pair):
         raise ConfigurationError(f"size is {size!r}, expected a side, or a height and a width, in pixels")
     return pair[0], pair[1]

@@ -140,27 +140,37 @@ def parse_settings(items: Iterable[str]) -> dict[str, Any]:
 
 
 def _read(name: str, reader: Reader, options: DataOptions) -> Dataset:
-    known, settings = settings_of(name), dict(options.settings)
+    known, settings, keywords = settings_of(name), dict(options.settings), inspect.signature(reader).parameters
     for setting in options.settings:
         if setting not in known:
             told = f"expected one of: {', '.join(known)}" if known else "it has no settings"
             raise ConfigurationError(f"{name} has no setting {setting!r}, {told}")
-        value = settings[setting] = _listed(options.settings[setting], known[setting])
-        if not _is_like(value, known[setting]):
-            expected = '["…", …], a list of names' if known[setting] == () else f"one like {known[setting]!r}"
+        value = settings[setting] = _as_meant(options.settings[setting], keywords[setting])
+        if not _is_like(value, keywords[setting]):
+            kinds = {(): '["…", …], a list of names', None: "text"}
+            expected = kinds.get(known[setting], f"one like {known[setting]!r}")
             raise ConfigurationError(f"{name}: {setting} is {value!r}, expected {expected}")
-    if "root" in inspect.signature(reader).parameters:
+    if "root" in keywords:
         return reader(options.folder, **settings)
     return reader(**settings)
 
 
-def _listed(value: object, default: object) -> object:
-    """Turn a name into a list of one if the default is a list of names."""
-    return [value] if isinstance(default, tuple) and isinstance(value, str) else value
+def _is_text(keyword: inspect.Parameter) -> bool:
+    return str(keyword.annotation) in ("str", "str | None")
 
 
-def _is_like(value: object, default: object) -> bool:
-    """Return whether a setting has the type of its default; any type is valid if the default is None."""
+def _as_meant(value: object, keyword: inspect.Parameter) -> object:
+    """Turn a name into a list of one where names are expected, and a number into text, such as a column's name."""
+    if isinstance(keyword.default, tuple) and isinstance(value, str):
+        return [value]
+    return json.dumps(value) if _is_text(keyword) and isinstance(value, int | float) else value
+
+
+def _is_like(value: object, keyword: inspect.Parameter) -> bool:
+    """Return whether a setting has the type of its default; where that is None, whether it is text if it has to be."""
+    default = keyword.default
     if isinstance(default, tuple):
         return isinstance(value, list | tuple) and all(isinstance(part, str) for part in value)
-    return default is None or type(value) is type(default)
+    if default is None:
+        return value is None or not _is_text(keyword) or isinstance(value, str | Path)
+    return type(value) is type(default)

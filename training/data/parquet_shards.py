@@ -33,6 +33,9 @@ def index(files: Files, path: Path, digest: str, fields: Fields) -> Shard:
                 kind = next((field.type for field in kind if field.name == "bytes"), kind)
             if not (arrow.types.is_binary(kind) or arrow.types.is_large_binary(kind)):
                 raise files.problem(f"{path}: the column {fields.image!r} is {kind}")
+            for name in fields.wanted():
+                if arrow.types.is_nested(kind := schema.field(name).type):
+                    raise files.problem(f"{path}: the column {name!r} is {kind}, expected text or numbers")
             columns = file.read(list(fields.wanted())).to_pydict()
             groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
             names = _class_names(schema.metadata or {}, fields.label)

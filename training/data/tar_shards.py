@@ -31,12 +31,19 @@ def index(files: Files, path: Path, digest: str, fields: Fields) -> Shard:
                 if len(images) != 1:
                     raise files.problem(f"{path}: sample {key} has {len(images)} images, expected 1")
                 places.append((images[0].offset_data, images[0].size))
-                values = _values(archive, members, fields.label)
+                try:
+                    values = _values(archive, members, fields.label)
+                except ValueError as error:
+                    raise ValueError(f"sample {key}: {error}") from error
                 for name, column in told.items():
                     value = values.get(name)
                     if not isinstance(value, str | int | float):
                         raise files.problem(f"{path}: sample {key} has no {name!r} in {', '.join(members)}")
                     column.append(known.setdefault(value, value))
+            with path.open("rb") as stream:  # tarfile takes a cut or damaged header for the end
+                stream.seek(archive.offset)
+                if stream.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+                    raise ValueError(f"byte {archive.offset} begins no member, and is not the end of the archive")
     except (tarfile.TarError, ValueError) as error:
         raise files.problem(f"{path} is not a complete, uncompressed tar file of samples: {error}") from error
     return Shard(path, digest, np.array(places, np.int64).reshape(-1, 2), told)

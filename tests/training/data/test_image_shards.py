@@ -135,7 +135,7 @@ def test_test_shards_are_set_apart(tmp_path: Path) -> None:
     ("changed", "settings", "told"),
     [
         ({"png": b"no image"}, {}, r"train-000\.tar, byte \d+: the image cannot be read"),
-        ({"json": b"{"}, {}, "not a complete, uncompressed tar file"),
+        ({"json": b"{"}, {}, "not a complete, uncompressed tar file of samples: sample some/00007: Expecting"),
         ({"json": b"{}"}, {}, "sample some/00007 has no 'label' in png, json, note.txt"),
         ({"json": b'{"label": NaN}'}, {}, "row 7 of 'label' is missing"),
         ({"jpg": b"another"}, {}, "sample some/00007 has 2 images, expected 1"),
@@ -160,10 +160,17 @@ def test_a_damaged_file_is_told(tmp_path: Path) -> None:
     shard.write_bytes(shard.read_bytes()[:3000])
     with pytest.raises(DataError, match=r"train-001\.tar"):
         read(tmp_path, "*.tar")
+    whole = (tmp_path / "train-000.tar").read_bytes()
+    for rest in (b"", whole[6144:6400], b"x" * 512 + whole[6656:]):  # nothing, half a header, a damaged one
+        shard.write_bytes(whole[:6144] + rest)  # after two samples of 3,072 bytes
+        with pytest.raises(DataError, match=r"train-001\.tar .*: byte 6144 begins no member, and is not the end"):
+            read(tmp_path, "*.tar")
     pytest.importorskip("pyarrow")
     as_parquet(tmp_path)
     with pytest.raises(DataError, match=r"has the columns image, label, patient, worth, and no 'picture'"):
         read(tmp_path, "*.parquet", image="picture")
+    with pytest.raises(DataError, match="the column 'image' is struct<.*>, expected text or numbers"):
+        read(tmp_path, "*.parquet", label="image")
     with pytest.raises(DataError, match="the column 'worth' is double"):
         read(tmp_path, "*.parquet", image="worth")
     shard = tmp_path / "train-001.parquet"

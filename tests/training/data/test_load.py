@@ -41,12 +41,21 @@ def test_without_options_it_is_the_data_set() -> None:
         ("digits:", {}, "expected some of: 0, 1"),
         ("table", {"drop": 1}, "a list of names"),
         ("table", {"drop": [1]}, "a list of names"),
+        ("table", {"file": "t.csv", "label": ["y"]}, "label is ['y'], expected text"),
+        ("image_folder", {"size": 16.5}, "size is 16.5, expected a side"),
+        ("image_folder", {"size": True}, "size is True, expected a side"),
     ],
 )
 def test_names_and_settings_that_are_none(name: str, settings: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load(name, DataOptions(settings=settings))
     assert told in str(caught.value)
+
+
+def test_a_number_may_name_a_column(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("0,1\n" + "3,yes\n4,no\n" * 5)  # as pandas writes an array
+    settings = parse_settings(["file=t.csv", "label=1"])
+    assert load("table", DataOptions(tmp_path, settings=settings)).label_names == ("no", "yes")
 
 
 @pytest.mark.parametrize("name", sorted((DATASETS | SHIFTED).keys() - {"digits"}))
