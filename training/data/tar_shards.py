@@ -40,13 +40,18 @@ def index(files: Files, path: Path, digest: str, fields: Fields) -> Shard:
                     if not isinstance(value, str | int | float):
                         raise files.problem(f"{path}: sample {key} has no {name!r} in {', '.join(members)}")
                     column.append(known.setdefault(value, value))
-            with path.open("rb") as stream:  # tarfile takes a cut or damaged header for the end
-                stream.seek(archive.offset)
-                if stream.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
-                    raise ValueError(f"byte {archive.offset} begins no member, and is not the end of the archive")
+            _check_end(path, archive.offset)
     except (tarfile.TarError, ValueError) as error:
         raise files.problem(f"{path} is not a complete, uncompressed tar file of samples: {error}") from error
     return Shard(path, digest, np.array(places, np.int64).reshape(-1, 2), told)
+
+
+def _check_end(path: Path, offset: int) -> None:
+    """Raise ValueError unless the archive ends here; tarfile takes a cut or damaged header for the end."""
+    with path.open("rb") as stream:
+        stream.seek(offset)
+        if stream.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+            raise ValueError(f"byte {offset} begins no member, and is not the end of the archive")
 
 
 def _samples(archive: tarfile.TarFile) -> Iterator[tuple[str, dict[str, tarfile.TarInfo]]]:

@@ -169,7 +169,7 @@ def test_a_damaged_file_is_told(tmp_path: Path) -> None:
     as_parquet(tmp_path)
     with pytest.raises(DataError, match=r"has the columns image, label, patient, worth, and no 'picture'"):
         read(tmp_path, "*.parquet", image="picture")
-    with pytest.raises(DataError, match="the column 'image' is struct<.*>, expected text or numbers"):
+    with pytest.raises(DataError, match=r"the column 'image' is struct<.*>, expected text or numbers"):
         read(tmp_path, "*.parquet", label="image")
     with pytest.raises(DataError, match="the column 'worth' is double"):
         read(tmp_path, "*.parquet", image="worth")
