@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,7 +32,7 @@ _WHOLE = {field.name for field in fields(Recipe) if field.type in ("int", int)}
 _TUNABLE -= {"seed", "milestones", *_OF_THE_MACHINE}
 _SETTINGS = "candor"  # user attribute of the study
 _START_UP, _SPARED = 5, 5  # trials, and share of the epochs, before any is stopped
-HEARTBEAT_S, _GRACE_S = 10, 60
+HEARTBEAT_S, _GRACE_S, _AGAIN_S = 10, 60, 1
 _RANGE = re.compile(r"(?P<low>[^.:,].*?)\.\.(?P<high>[^.:,].*?)(?P<log>:log)?")
 
 
@@ -93,6 +94,8 @@ class Search:
             raise ConfigurationError(f"trials is {self.trials}, expected at least 1")
         if not self.knobs:
             raise ConfigurationError("nothing to tune: --tune NAME=LOW..HIGH, --tune NAME=LOW..HIGH:log or NAME=A,B,C")
+        if len({knob.name for knob in self.knobs}) < len(self.knobs):
+            raise ConfigurationError("a setting has two --tune, expected one: --tune NAME=A,B,C names several values")
         if self.base.validation_rows == 0:
             raise ConfigurationError(
                 "These settings leave no validation rows, expected rows to compare the trials on: --validation-rows"
@@ -354,7 +357,7 @@ def _study(search: Search, optuna: Any, lost: Lost) -> Any:
         lost(trial.number)
         retry(study, trial)
 
-    try:
+    def opened() -> tuple[Any, Any, Any]:
         storage = optuna.storages.RDBStorage(
             url,
             {"poolclass": NullPool},  # no connection is left open between two trials, nor at the end
@@ -372,7 +375,19 @@ def _study(search: Search, optuna: Any, lost: Lost) -> Any:
         before, now = study.user_attrs.get(_SETTINGS), search.settings()
         if before is None:
             study.set_user_attr(_SETTINGS, now)
-    except (SQLAlchemyError, ImportError, OSError, optuna.exceptions.OptunaError, RuntimeError) as error:
+        elif before != now and {trial.state.name for trial in study.get_trials(deepcopy=False)} == {"FAIL"}:
+            optuna.delete_study(study_name=search.name, storage=storage)  # its settings were refused
+            return opened()
+        return study, before, now
+
+    failures = (SQLAlchemyError, ImportError, OSError, optuna.exceptions.OptunaError, RuntimeError)
+    try:
+        try:
+            study, before, now = opened()
+        except failures:  # another process may have made the same tables at the same time
+            time.sleep(_AGAIN_S)
+            study, before, now = opened()
+    except failures as error:
         reason = re.sub("//[^@/]*@", "//…@", str(error.__cause__ or error)).partition("\n")[0]
         raise ConfigurationError(f"the storage cannot be used: {reason}") from error
     if before is not None and before != now:

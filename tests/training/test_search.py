@@ -10,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
+from sqlalchemy.exc import IntegrityError
 from typer.testing import CliRunner
 
 import bundle
@@ -138,6 +140,7 @@ def test_the_command_prints_a_command_that_gives_the_same_network(tmp_path: Path
         (["--tune", "dropout=0.5..0.1"], "ascending order"),
         (["--tune", "dropout=0..0.1:log"], "begins above 0"),
         (["--tune", "dropout=0..1.5", "--validation-rows", "0"], "leave no validation rows"),
+        (["--tune", "dropout=0..0.1", "--tune", "dropout=0.2"], "a setting has two --tune, expected one"),
         (["--tune", "dropout=0..0.1", "--objective", "loss"], "objective is 'loss', expected one of: nll"),
         (["--tune", "dropout=0..0.1", "--storage", "mysql://u:hush@h/d"], "storage is 'mysql://…@h/d'"),
         (["--tune", "dropout=0..0.1", "--storage", "sqlite:////no/such/folder/x.db"], "unable to open database file"),
@@ -151,6 +154,26 @@ def test_what_cannot_work_is_refused(typed: list[str], why: str, tmp_path: Path)
     assert "hush" not in done.stderr
     with pytest.raises(ConfigurationError, match=why):
         raise ConfigurationError(done.stderr)
+
+
+def test_a_search_may_begin_again_after_refused_values(tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path}/search.db"
+    with pytest.raises(ConfigurationError, match="unknown loss 'oops'"):
+        ran(Search(BASE, [parse_knob("loss=oops")], storage, 1, "digits"))
+    assert len(ran(Search(BASE, [parse_knob("loss=focal")], storage, 1, "digits", "accuracy"))[1]) == 1
+
+
+def test_processes_may_begin_a_database_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, failures = optuna.create_study, [IntegrityError("CREATE TABLE", None, Exception("already exists"))]
+
+    def beaten(**settings: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return make(**settings)
+
+    monkeypatch.setattr(search, "_AGAIN_S", 0)
+    monkeypatch.setattr(optuna, "create_study", beaten)
+    assert len(ran(Search(BASE, KNOBS, f"sqlite:///{tmp_path}/search.db", 1, "digits"))[1]) == 1
 
 
 def test_ctrl_c_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
