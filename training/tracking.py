@@ -100,7 +100,7 @@ class Tracker:
 
         try:
             yield
-        except MlflowException as error:
+        except (MlflowException, OSError, ImportError) as error:  # the last two of where artifacts are written
             if not self._told:
                 sys.stderr.write(f"warning: MLflow fails, and the run goes on: {_reason(error)}\n")
             self._told = True

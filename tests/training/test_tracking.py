@@ -101,6 +101,17 @@ def test_a_server_that_fails_later_ends_no_run(
     assert runs(server, "digits")[0].info.status == "FINISHED"
 
 
+def test_a_store_of_artifacts_that_cannot_be_written_ends_no_run(
+    server: str, tmp_path: Path, trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with track_to(f"mlflow:{server}", TrainConfig(), "digits") as tracker:
+        (artifacts,) = (tmp_path / "mlruns").glob("*/*/artifacts")
+        (artifacts / "report").write_text("a file, where a folder cannot be made")
+        tracker.bundle(trained)
+    assert "MLflow fails, and the run goes on: [Errno" in capsys.readouterr().err
+    assert runs(server, "digits")[0].info.status == "FINISHED"
+
+
 def test_a_server_that_fails_before_a_trial_ends_the_search(
     server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
