@@ -482,7 +482,8 @@ def _first_line(thing: object) -> str:
 def _run_folder(config: TrainConfig, keep: Path | None) -> Path:
     """Return a new folder for the run's log, or the last one if the run continues from a checkpoint."""
     name = re.sub(r"[^\w.-]+", "_", f"{config.model_name}-{config.model}-{config.loss}-{config.seed}")
-    last = max((int(path.name.rpartition(".")[2]) for path in _RUNS.glob(f"{name}.[0-9]*")), default=0)
+    ends = (path.name.removeprefix(f"{name}.") for path in _RUNS.glob(f"{name}.*"))
+    last = max((int(end) for end in ends if end.isdecimal()), default=0)
     continues = last > 0 and keep is not None and keep.exists()
     return _RUNS / f"{name}.{last if continues else last + 1}"
 

@@ -119,6 +119,7 @@ def test_a_run_is_logged_and_goes_on_where_it_stopped(tmp_path: Path, monkeypatc
     assert not keep.exists()
     assert [epoch["number"] for epoch in training.logs.read_log(log / "epochs.jsonl")] == [1, 2, 3]
     assert list(log.glob("events.out.tfevents.*"))
+    Path(f"{log}.copy").mkdir()  # is not the folder of a run
     # A run that begins has a folder of its own, or the one that is wished for.
     for wish, folder in (([], log.with_suffix(".2")), (["--log", "log"], Path("log"))):
         assert run("train", "--out", "out", *tiny, *wish)[0] == 0
