@@ -79,6 +79,7 @@ def _trained(cell: Cell, folder: Path, data: Path | None, on_epoch: OnEpoch) -> 
 
         trained = learn(config, given=given, keep=folder / CHECKPOINT, on_epoch=note)
     save(trained, weights)
+    (folder / CHECKPOINT).unlink(missing_ok=True)
     return trained
 
 

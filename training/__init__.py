@@ -65,7 +65,8 @@ def train_bundle(
         config: The run's settings.
         root: Folder of bundles.
         weights: File to save the trained network to as well, for `candor-train export`; None for none.
-        keep: Checkpoint file, written after each epoch and removed at the end; an interrupted run continues from it.
+        keep: Checkpoint file, written after each epoch and removed once the bundle is written. A run that was
+            interrupted, or whose bundle could not be written, continues from it.
         on_start: Called before the first epoch with the settings, in which nothing is left to the data or the machine.
         on_epoch: Called after every epoch.
         on_step: Called after every step of a network.

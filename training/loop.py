@@ -97,7 +97,8 @@ def train(
         recipe: The settings.
         validation: Rows to evaluate on after each epoch; required for early stopping.
         keep: Checkpoint file, written after each epoch, and by a single process also every `SAVED_EVERY_S` seconds
-            within it; removed at the end. If it exists, the run continues from it, to the same result.
+            within it. If it exists, the run continues from it, to the same result. The caller removes it once the
+            result is written, so that a full disk costs no training.
         on_epoch: Called after every epoch, in the first process of the team; not again for epochs of the checkpoint. It
             is called twice for an epoch if the process was killed before the checkpoint was written.
         on_step: Called after every step, in the first process.
@@ -139,10 +140,7 @@ def train(
                     on_epoch(epoch)  # before the checkpoint: what ends the process between them loses no line of a log
             finally:
                 save()
-    outcome = run.finish()
-    if keep is not None and team.leads:
-        keep.unlink(missing_ok=True)
-    return outcome
+    return run.finish()
 
 
 @dataclass

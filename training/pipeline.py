@@ -72,7 +72,10 @@ def run(
         def write() -> Path:
             if weights is not None and isinstance(trained, Trained):
                 save(trained, weights)
-            return export_bundle(trained, root, allow_poor=allow_poor)
+            path = export_bundle(trained, root, allow_poor=allow_poor)
+            if keep is not None:
+                keep.unlink(missing_ok=True)
+            return path
 
         return together.from_leader(write)
 

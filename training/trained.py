@@ -140,7 +140,7 @@ def learn(
     Args:
         config: The run's settings.
         given: Data, network and loss in memory; None to take them from the configuration.
-        keep: Checkpoint file to continue from and to keep until the end.
+        keep: Checkpoint file to continue from; it stays, and whoever writes the result removes it.
         on_epoch: Called after every epoch.
         on_step: Called after every step.
         team: The processes that train together.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,6 +61,23 @@ def test_interrupted_training_writes_nothing(tiny: TrainConfig, tmp_path: Path) 
     with pytest.raises(KeyboardInterrupt):
         train_bundle(tiny, tmp_path / "out", on_epoch=interrupt)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_bundle_that_cannot_be_written_costs_no_training(
+    tiny: TrainConfig, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    keep, seen = tmp_path / "checkpoint", list[int]()
+    with monkeypatch.context() as patched:
+        patched.setattr(bundle, "write", full)
+        with pytest.raises(OSError, match="No space left"):
+            train_bundle(tiny, tmp_path / "out", keep=keep)
+    path = train_bundle(tiny, tmp_path / "out", keep=keep, on_epoch=lambda epoch: seen.append(epoch.number))
+    assert seen == []
+    assert not keep.exists()
+    assert (path / "model.onnx").read_bytes() == (trained / "model.onnx").read_bytes()
 
 
 def test_diverged_training_writes_nothing(tiny: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
