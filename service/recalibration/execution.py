@@ -251,6 +251,8 @@ class Execution:
                 elif "show" in message:
                     shown = await asyncio.to_thread(self._record_looks, job, task, message["show"])
                     await process.write(orjson.dumps(shown) + b"\n")
+                elif "log" in message:
+                    getattr(logger, message["level"])(**message["log"])
                 elif "error" in message:
                     raise error_from_document(message["error"])
                 else:

@@ -15,10 +15,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple, NoReturn
 
 import numpy.typing as npt
 import orjson
+import structlog
 
 from bundle import Bundle
 from candor.contract.conditions import Metric
@@ -236,5 +237,13 @@ def _peak_memory_kib() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+def _tell_line(told: BinaryIO, _logger: object, level: str, line: Mapping[str, Any]) -> NoReturn:
+    """Have the service write a line of the log: standard output is for messages."""
+    told.write(orjson.dumps({"log": line, "level": level}, default=str) + b"\n")
+    told.flush()
+    raise structlog.DropEvent
+
+
 if __name__ == "__main__":
+    structlog.configure(processors=[structlog.processors.format_exc_info, partial(_tell_line, sys.stdout.buffer)])
     recalibrate(sys.stdin.buffer, sys.stdout.buffer)

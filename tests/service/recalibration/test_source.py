@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from sqlalchemy import func, select
+from structlog.testing import capture_logs
 
 from service.recalibration.source import read_rows
 from service.recalibration.task import RefitRequest, RefitTask, Started
@@ -102,3 +103,13 @@ def test_the_setting_reaches_a_recalibration(launch: Callable[..., Any], digits:
     service.teach(digits.dimmed[:400], digits.labels[:400])
     assert service.recalibrate().json()["read_from"] == "replica"
     service.close()
+
+
+def test_a_replica_that_is_gone_is_said_and_stops_no_recalibration(start: Callable[..., Any], digits: Any) -> None:
+    """The process of a recalibration tells messages on standard output; a line of its log must not break them."""
+    service = start(database_read_url="postgresql://postgres@127.0.0.1:1/postgres")
+    service.teach(digits.dimmed[:400], digits.labels[:400])
+    with capture_logs() as lines:
+        assert service.recalibrate().json()["read_from"] == "primary"
+    said = [line for line in lines if line["event"] == "recalibration reads from the primary"]
+    assert [(line["log_level"], bool(line["replica"])) for line in said] == [("warning", True)]
