@@ -19,7 +19,7 @@ from sqlalchemy import ColumnElement, Connection, func, select
 from service.errors import CandorError
 from service.state.columns import ascii_texts, read_columns
 from service.state.database import SET_BACK_US
-from service.state.log_sink import HOUR_US, ORIGIN, Place, file_name
+from service.state.log_sink import HOUR_US, ORIGIN, Place, file_name, schema
 from service.state.partitions import first_id, time_of_id
 from service.state.rows import Further, RowReader
 from service.state.tables import feedback, origins, predictions
@@ -194,6 +194,7 @@ class LogFiles:
         rows = next(reader, None)
         if rows is None:
             return None
+        rows = _typed(rows)
         origin = self._origins_of(rows)
         which = np.flatnonzero(origin >= 0)
         rows = _taken(rows, which)
@@ -269,6 +270,16 @@ def _values(rows: Any, origin: NDArray[np.int64]) -> dict[str, Any]:
         "predicted_at": _integers(rows.column("created_at").cast(DataType.int64())),
         "origin": origin,
     }
+
+
+def _typed(rows: Any) -> Any:
+    """Return a batch with the columns and types of the sink; a file that somebody rewrote may have others."""
+    from arro3.core import RecordBatch
+
+    fields = schema()
+    return RecordBatch.from_arrays(
+        [rows.column(name).cast(fields.field(name).type) for name in fields.names], schema=fields
+    )
 
 
 def _taken(rows: Any, which: NDArray[np.int64]) -> Any:

@@ -144,7 +144,7 @@ class LogSink:
         from arro3.core import RecordBatchReader
         from arro3.io import write_parquet
 
-        schema, rows, failure = _schema(), 0, None
+        columns, rows, failure = schema(), 0, None
 
         def batches() -> Iterator[Any]:
             nonlocal rows, failure
@@ -153,13 +153,13 @@ class LogSink:
                     if out.failure is not None:
                         return
                     rows += len(page)
-                    yield _batch(page, schema)
+                    yield _batch(page, columns)
             except StateUnavailableError as error:  # the library would raise an exception of its own instead
                 failure = error
 
         with _Out(file, "wb") as out:
             write_parquet(
-                RecordBatchReader.from_batches(schema, batches()),
+                RecordBatchReader.from_batches(columns, batches()),
                 out,
                 compression="zstd(3)",
                 max_row_group_size=ROWS_PER_GROUP,
@@ -268,7 +268,8 @@ def _refused(found: str) -> ConfigurationError:
     return ConfigurationError("The log sink cannot be written.", where="CANDOR_LOG_SINK", found=found)
 
 
-def _schema() -> Any:
+def schema() -> Any:
+    """Return the columns of a file, as an Arrow schema."""
     from arro3.core import DataType, Field, Schema
 
     text, number = DataType.string(), DataType.float64()

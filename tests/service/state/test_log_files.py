@@ -220,3 +220,26 @@ def test_a_file_that_cannot_be_read_is_named(filled: Database, sink: str) -> Non
             with pytest.raises(CandorError, match="log sink cannot be read") as refused:
                 load(filled, WINDOWS[0], sink=place)
             assert name in str(refused.value.found)
+
+
+def test_a_rewritten_file_is_read_by_its_columns(filled: Database, sink: str) -> None:
+    """Spark writes times in nanoseconds; a file that lacks a column is named."""
+    from arro3.core import DataType, Field
+    from arro3.io import read_parquet, write_parquet
+
+    name = file_name(ago(5))
+    rows = read_parquet(str(Path(sink, name))).read_all()
+    kind = DataType.timestamp("ns", tz="UTC")
+    times = rows.column("created_at").cast(kind)
+    write_parquet(
+        rows.set_column(rows.column_names.index("created_at"), Field("created_at", kind), times), Path(sink, name)
+    )
+    found = load(filled, WINDOWS[0], sink=sink)
+    assert found.log_files == 5
+    assert_same(found, load(filled, WINDOWS[0]))
+    for column in ("propensity", "created_at", "group_hash"):
+        write_parquet(rows.select([other for other in rows.column_names if other != column]), Path(sink, name))
+        with pytest.raises(CandorError, match="log sink cannot be read") as refused:
+            load(filled, WINDOWS[0], sink=sink)
+        assert name in str(refused.value.found)
+        assert column in str(refused.value.found)
