@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from calibrators import CALIBRATORS
+from candor.contract.recalibration import RecalibrationLimits
 from service import errors
 from service.app import create_app
 from service.rest.problems import problem
@@ -60,6 +61,12 @@ def test_every_problem_is_documented_with_its_status() -> None:
     for kind in tree(errors.CandorError):
         row = next(line for line in page.splitlines() if f"`/errors/{kind.kind}`" in line)
         assert str(problem(kind("…")).status_code) in row, kind.__name__
+
+
+def test_every_limit_of_a_recalibration_is_documented() -> None:
+    page = (ROOT / "docs/reference/api.md").read_text()
+    row = next(line for line in page.splitlines() if line.startswith("| `limits` |"))
+    assert [name for name in RecalibrationLimits.model_fields if f"`{name}`" not in row] == []
 
 
 def test_the_error_tree_in_the_docstring_is_the_tree() -> None:

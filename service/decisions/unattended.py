@@ -12,7 +12,7 @@ from candor.contract.gate import Cap, Gate
 _WHAT: Final = {
     "flipped": "policy {policy!r} may change up to {upper:.1%} of its decisions, more than {at_most:.1%}",
     "flag_rate": "policy {policy!r} may flag up to {upper:.1%} of the rows, more than {at_most:.1%}",
-    "flag_rate_ratio": "policy {policy!r} may flag up to {upper:.3g} times as many rows, more than {at_most:.3g} times",
+    "flag_rate_ratio": "policy {policy!r} may flag up to {upper:.4g} times as many rows, more than {at_most:.4g} times",
     "probability_change": "probabilities may change by up to {upper:.3g} in 99% of the rows, more than {at_most:.3g}",
 }
 
@@ -55,8 +55,13 @@ def broken(caps: Iterable[Cap]) -> Iterator[str]:
     """Describe each cap that does not hold."""
     for cap in caps:
         if not cap.holds:
-            upper = math.inf if cap.upper is None else cap.upper
+            upper = math.inf if cap.upper is None else _rounded_up(cap.upper)
             yield _WHAT[cap.name].format(policy=cap.policy, upper=upper, at_most=cap.at_most)
+
+
+def _rounded_up(bound: float) -> float:
+    """Return a bound with three decimals, so that one just above its limit does not read as equal to it."""
+    return math.ceil(round(1000 * bound, 6)) / 1000  # 70.00000000000001 is 70
 
 
 def judge(
@@ -113,7 +118,8 @@ def judge(
             yield "the request chose the window of the rows"
         if limits.calibration_error is not None and calibration_error > limits.calibration_error:
             yield (
-                f"the calibration error may be up to {calibration_error:.3f}, more than {limits.calibration_error:.3f}"
+                f"the calibration error may be up to {_rounded_up(calibration_error):.3f}, "
+                f"more than {limits.calibration_error:.3f}"
             )
         if at_bound:
             yield "the temperature is at its bound: the labels may be wrong, or belong to another model"

@@ -91,3 +91,17 @@ def test_a_calibration_error_that_may_be_large_needs_a_person() -> None:
     refused = judged(verdict(), limits, calibration_error=0.08)
     assert refused.unattended_reason == "The calibration error may be up to 0.080, more than 0.050."
     assert not judged(verdict(), limits).unattended, "without a bound"
+
+
+def test_a_bound_just_above_its_limit_does_not_read_as_equal_to_it() -> None:
+    caps = [
+        bounded("flipped", "auto", 2, 10, 0.07, 0.1003, 0.1),
+        bounded("flag_rate_ratio", "auto", 2, 10, 1.0, 3.0004, 3.0),
+        bounded("probability_change", None, 2, 10, 0.07, 0.07, 0.06),
+    ]
+    found = judged(verdict(), Limits(calibration_error=0.15), caps=caps, calibration_error=0.1502)
+    assert found.unattended_reason == (
+        "The calibration error may be up to 0.151, more than 0.150; policy 'auto' may change up to 10.1% of its "
+        "decisions, more than 10.0%; policy 'auto' may flag up to 3.001 times as many rows, more than 3 times; "
+        "probabilities may change by up to 0.07 in 99% of the rows, more than 0.06."
+    )
