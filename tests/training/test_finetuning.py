@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -167,6 +168,7 @@ def test_both_heads_of_a_distilled_network_are_new(timm: Any, images: Tensor, tm
 
 @pytest.mark.parametrize("side", [32, 48])
 def test_a_folder_of_transformers_gives_what_transformers_gives(folder: Path, images: Tensor, side: int) -> None:
+    offline = os.environ.get("HF_HUB_OFFLINE")
     network = pretrained._imported("transformers").ViTForImageClassification.from_pretrained(folder).eval()
     x = entered(images, side, (0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
     with torch.no_grad():
@@ -177,6 +179,7 @@ def test_a_folder_of_transformers_gives_what_transformers_gives(folder: Path, im
     assert logits(other, images).shape == (3, 4)
     for name, parameter in network.vit.named_parameters():
         torch.testing.assert_close(other[1].network.get_parameter(f"vit.{name}"), parameter)
+    assert os.environ.get("HF_HUB_OFFLINE") == offline, "other models of this process come from a hub"
 
 
 def test_a_folder_without_positions_takes_another_image_size(folder: Path, images: Tensor, tmp_path: Path) -> None:

@@ -382,11 +382,15 @@ def _document(path: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _offline() -> Iterator[None]:
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecations inside the libraries
-        yield
+    added = [name for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY") if name not in os.environ]
+    os.environ |= dict.fromkeys(added, "1")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # deprecations inside the libraries
+            yield
+    finally:
+        for name in added:
+            del os.environ[name]
 
 
 def _imported(library: str) -> Any:
