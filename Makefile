@@ -54,7 +54,7 @@ serve: train  ## Serve the digits bundle on port $(PORT).
 
 test: setup  ## Run all tests, in TEST_PROCESSES processes (default: 4 on two processors, since tests often wait).
 	@# Bytecode is kept, whatever the environment says: hundreds of services would each compile 250 modules. A file stays in one
-	@# process, where its fixtures are made once: the demo and the fraud story ran once in each.
+	@# process, where its fixtures are made once: else the demo and the fraud story would run once in each.
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 quick: setup  ## Run the quick tests, chosen by measured time: under 90 s on two cores.

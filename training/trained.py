@@ -140,7 +140,7 @@ def learn(
     Args:
         config: The run's settings.
         given: Data, network and loss in memory; None to take them from the configuration.
-        keep: Checkpoint file to continue from; it stays, and whoever writes the result removes it.
+        keep: Checkpoint file to continue from. The caller removes it once the result is written.
         on_epoch: Called after every epoch.
         on_step: Called after every step.
         team: The processes that train together.

@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PEERS = Path(__file__).parent / "peers"
 CANDOR = "Candor"
 _PATIENCE_S = 120.0
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "THREADS": "1"}
 
 
 @dataclass(frozen=True)

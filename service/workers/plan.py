@@ -24,7 +24,7 @@ def workers_of(settings: Settings, provider: str, *, cpus: float | None = None) 
         return settings.workers
     if provider == "cuda":
         return 1
-    return max(1, math.floor(available_cpus() if cpus is None else cpus))
+    return processors_each(1, cpus=cpus)
 
 
 def processors_each(workers: int, *, cpus: float | None = None) -> int:

@@ -126,7 +126,7 @@ def test_an_interrupted_run_goes_on_to_the_same_result(tmp_path: Path, loss: str
     assert timeless(after) == timeless(before)
     assert np.array_equal(after.learned, before.learned)
     assert same(resumed, straight)
-    assert list(keep.parent.iterdir()) == [keep]  # whoever writes the result removes it
+    assert list(keep.parent.iterdir()) == [keep]  # the caller removes it
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "correctness_ranking"])

@@ -167,10 +167,12 @@ def _as_meant(value: object, keyword: inspect.Parameter) -> object:
 
 
 def _is_like(value: object, keyword: inspect.Parameter) -> bool:
-    """Return whether a setting has the type of its default; where that is None, whether it is text if it has to be."""
+    """Return whether a setting has the type of its default; without a default, whether it is text if it must be."""
     default = keyword.default
     if isinstance(default, tuple):
         return isinstance(value, list | tuple) and all(isinstance(part, str) for part in value)
-    if default is None:
-        return value is None or not _is_text(keyword) or isinstance(value, str | Path)
-    return type(value) is type(default)
+    if default is not None:
+        return type(value) is type(default)
+    if value is None or not _is_text(keyword):
+        return True
+    return isinstance(value, str | Path)
